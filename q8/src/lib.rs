@@ -1,1 +1,13 @@
-//! q8
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod activations;
+mod block;
+mod error;
+
+pub use activations::{Activations, RowChunks, RowsMut, quantize_group};
+pub use block::{BlockQ8_0, dequantize_row, quantize_row};
+pub use error::Error;
+
+/// Numbers that share one scale, in weights and activations alike.
+pub const GROUP: usize = 32;

@@ -1,0 +1,122 @@
+//! Q8_0, GGUF's 8-bit weight format: groups of 32 with one f16 scale, `w = scale * code`.
+//!
+//! ```text
+//! byte   0      2                                34
+//!        | f16  | i8 code of weight 0, 1, ... 31 |
+//! ```
+//!
+//! # Which codes
+//!
+//! GGUF writers divide by the scale before it is rounded to f16: `d = amax / 127`,
+//! `code = round(x * (1 / d))`, half away from zero, all in f32. While the f16 scale is a normal
+//! number its rounding error is at most 2^-11 of it, one sixteenth of a step at code 127, and
+//! the rows written here equal theirs byte for byte. Below 2^-14 an f16 has fewer bits, the
+//! rounding error grows to a large part of the scale, and codes chosen for a scale that is not the
+//! stored one are wrong by as much. There the scale is first rounded *up* to an f16 (up, so that
+//! 127 steps still reach the biggest weight), and the codes are chosen for what is stored.
+
+use bytemuck::{Pod, Zeroable};
+use half::f16;
+
+use crate::GROUP;
+use crate::error::{Error, check_len};
+
+/// One Q8_0 group of 32 weights: `w[i] = scale * codes[i]`. 34 bytes, alignment 2, any bit pattern is valid.
+///
+/// `Pod`, so bytes of a file become blocks with `bytemuck::cast_slice`. The layout is little-endian
+/// on disk; a big-endian host has to swap the scale.
+#[derive(Debug, Clone, Copy, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+pub struct BlockQ8_0 {
+    /// Step between neighbouring codes.
+    pub scale: f16,
+    /// Codes in row order. This crate writes -127..=127; files may hold -128.
+    pub codes: [i8; GROUP],
+}
+
+const _: () = assert!(size_of::<BlockQ8_0>() == 34 && align_of::<BlockQ8_0>() == 2);
+
+/// The largest magnitude that Q8_0 can store: 127 steps of the largest f16. Exact in f32.
+const LIMIT: f32 = 127.0 * 65504.0;
+
+/// Smallest normal f16, 2^-14.
+const F16_MIN_NORMAL: f32 = 1.0 / 16384.0;
+
+/// Unit of the subnormal f16s, 2^-24.
+const F16_UNIT: f32 = 1.0 / 16_777_216.0;
+
+impl BlockQ8_0 {
+    /// Quantizes 32 finite weights of magnitude at most `LIMIT`.
+    fn from_finite(x: &[f32; GROUP]) -> Self {
+        let amax = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+        let d = amax / 127.0;
+        let (scale, codes) = if f16::from_f32(d).to_f32() >= F16_MIN_NORMAL {
+            let inv = 1.0 / d;
+            (f16::from_f32(d), x.map(|v| (v * inv).round() as i8))
+        } else {
+            // Multiplying by a power of two is exact, so the quotient of the units is rounded up
+            // exactly. `amax`, not `d`: the division has rounded once already.
+            let units = (f64::from(amax) / 127.0 / f64::from(F16_UNIT)).ceil() as f32;
+            let d = units * F16_UNIT;
+            let codes = x.map(|v| if d > 0.0 { (v / d).round() as i8 } else { 0 });
+            // A group that no code can tell from zero is stored as zero.
+            let d = if codes == [0; GROUP] { 0.0 } else { d };
+            (f16::from_f32(d), codes)
+        };
+        Self { scale, codes }
+    }
+
+    /// The 32 weights, `scale * code` in f32, which is exact: 11 bits times 8 bits.
+    #[must_use]
+    pub fn dequantize(&self) -> [f32; GROUP] {
+        let d = self.scale.to_f32();
+        self.codes.map(|q| d * f32::from(q))
+    }
+}
+
+/// Quantizes a row to Q8_0.
+///
+/// `x`: weights, a whole number of groups of 32. `out`: `x.len() / 32` blocks.
+///
+/// Where the f16 scale is normal (biggest weight of the group from about 0.0078) the bytes equal
+/// those of GGUF writers. A smaller group gets a scale rounded up to an f16 and the codes nearest to
+/// that. In both, a weight is off by at most half a step plus `amax / 2000`. A group of zeros, or one
+/// whose weights are all below half of the smallest step, is all zero bytes.
+///
+/// # Errors
+///
+/// [`Error::NotWholeGroups`], [`Error::Length`]; [`Error::NonFinite`] for the first NaN or infinity,
+/// [`Error::Overflow`] for the first weight beyond 127 * 65504. Nothing is written then.
+pub fn quantize_row(x: &[f32], out: &mut [BlockQ8_0]) -> Result<(), Error> {
+    let (groups, tail) = x.as_chunks::<GROUP>();
+    if !tail.is_empty() {
+        return Err(Error::NotWholeGroups { group: GROUP, got: x.len() });
+    }
+    check_len("blocks", groups.len(), out.len())?;
+    // NaN fails the comparison too.
+    if let Some(index) = x.iter().position(|v| !(v.abs() <= LIMIT)) {
+        let (group, value) = (index / GROUP, x[index]);
+        return Err(if value.is_finite() {
+            Error::Overflow { index, group, value, limit: LIMIT }
+        } else {
+            Error::NonFinite { index, group, value }
+        });
+    }
+    for (block, group) in out.iter_mut().zip(groups) {
+        *block = BlockQ8_0::from_finite(group);
+    }
+    Ok(())
+}
+
+/// Expands Q8_0 blocks into `out`, `32 * blocks.len()` weights; exact.
+///
+/// # Errors
+///
+/// [`Error::Length`] when `out` has another length; nothing is written then.
+pub fn dequantize_row(blocks: &[BlockQ8_0], out: &mut [f32]) -> Result<(), Error> {
+    check_len("out", blocks.len() * GROUP, out.len())?;
+    for (group, block) in out.as_chunks_mut::<GROUP>().0.iter_mut().zip(blocks) {
+        *group = block.dequantize();
+    }
+    Ok(())
+}
