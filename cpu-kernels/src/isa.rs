@@ -1,0 +1,145 @@
+//! The instruction set, detected once at run time.
+
+use crate::arch::scalar::Scalar;
+#[cfg(target_arch = "x86_64")]
+use crate::arch::{avx2::Avx2, avx512::Avx512Vnni};
+#[cfg(target_arch = "aarch64")]
+use crate::arch::neon::Neon;
+use crate::error::Error;
+use crate::simd::{Kernel, Simd};
+use core::fmt;
+use std::sync::OnceLock;
+
+/// The one environment variable that this crate reads: the name of the ISA that [`Isa::best`] gives.
+pub const ISA_VARIABLE: &str = "HALFBYTE_ISA";
+
+/// An instruction set that this machine can execute.
+///
+/// Made only by detection (CPUID and what the operating system saves), so a value is the proof. All of them give
+/// the same bits; they differ in speed alone.
+///
+/// ```
+/// use halfbyte_cpu_kernels::Isa;
+/// assert!(Isa::available().contains(&Isa::scalar()));
+/// assert_eq!(Isa::by_name("scalar").unwrap(), Isa::scalar());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Isa(Path);
+
+/// In order of preference, the slowest first. A variant carries its token: only detection makes one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+enum Path {
+    Scalar(Scalar),
+    #[cfg(target_arch = "aarch64")]
+    Neon(Neon),
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Avx2<false>),
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni(Avx2<true>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(Avx512Vnni),
+}
+
+/// The names of the paths in this build, the slowest first, each with its detection.
+const PATHS: &[(&str, fn() -> Option<Path>)] = &[
+    ("scalar", || Some(Path::Scalar(Scalar))),
+    #[cfg(target_arch = "aarch64")]
+    ("neon-dotprod", || Neon::detect().map(Path::Neon)),
+    #[cfg(target_arch = "x86_64")]
+    ("avx2", || Avx2::<false>::detect().map(Path::Avx2)),
+    #[cfg(target_arch = "x86_64")]
+    ("avx-vnni", || Avx2::<true>::detect().map(Path::AvxVnni)),
+    #[cfg(target_arch = "x86_64")]
+    ("avx512-vnni", || Avx512Vnni::detect().map(Path::Avx512Vnni)),
+];
+
+impl Isa {
+    /// Every path that this machine can run, the slowest first; never empty.
+    pub fn available() -> Vec<Self> {
+        PATHS.iter().filter_map(|(_, detect)| detect()).map(Self).collect()
+    }
+
+    /// The names of every path that this build contains, whether the machine can run it or not.
+    pub fn known() -> Vec<&'static str> {
+        PATHS.iter().map(|&(name, _)| name).collect()
+    }
+
+    /// The portable path.
+    pub const fn scalar() -> Self {
+        Self(Path::Scalar(Scalar))
+    }
+
+    /// The fastest path of this machine, or the one that `HALFBYTE_ISA` names; found once per process.
+    ///
+    /// # Errors
+    /// [`Error::UnknownIsa`] or [`Error::IsaNotAvailable`] if the variable names no path, or one that this
+    /// machine can't run.
+    pub fn best() -> Result<Self, Error> {
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        if let Some(&isa) = BEST.get() {
+            return Ok(isa);
+        }
+        let isa = match std::env::var(ISA_VARIABLE) {
+            Ok(name) => Self::by_name(&name)?,
+            Err(_) => Self::fastest(),
+        };
+        Ok(*BEST.get_or_init(|| isa))
+    }
+
+    /// The fastest path of this machine, whatever the environment says.
+    pub fn fastest() -> Self {
+        Self::available().into_iter().next_back().unwrap_or(Self::scalar())
+    }
+
+    /// The path of this name.
+    ///
+    /// # Errors
+    /// [`Error::UnknownIsa`] if there is no such path in this build, [`Error::IsaNotAvailable`] if this machine
+    /// can't run it; both list what there is.
+    pub fn by_name(name: &str) -> Result<Self, Error> {
+        let (_, detect) = PATHS
+            .iter()
+            .find(|&&(known, _)| known == name)
+            .ok_or_else(|| Error::UnknownIsa { name: name.to_owned(), known: Self::known().join(", ") })?;
+        detect().map(Self).ok_or_else(|| {
+            let available = Self::available().iter().map(|i| i.name()).collect::<Vec<_>>().join(", ");
+            Error::IsaNotAvailable { name: name.to_owned(), available }
+        })
+    }
+
+    /// The name, as `HALFBYTE_ISA` takes it.
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            Path::Scalar(_) => "scalar",
+            #[cfg(target_arch = "aarch64")]
+            Path::Neon(_) => "neon-dotprod",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2(_) => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Path::AvxVnni(_) => "avx-vnni",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512Vnni(_) => "avx512-vnni",
+        }
+    }
+
+    /// Runs `kernel` compiled for this path.
+    pub fn dispatch<K: Kernel>(self, kernel: K) -> K::Output {
+        match self.0 {
+            Path::Scalar(token) => token.vectorize(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Path::Neon(token) => token.vectorize(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2(token) => token.vectorize(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Path::AvxVnni(token) => token.vectorize(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512Vnni(token) => token.vectorize(kernel),
+        }
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
