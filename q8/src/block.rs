@@ -8,12 +8,12 @@
 //! # Which codes
 //!
 //! GGUF writers divide by the scale before it is rounded to f16: `d = amax / 127`,
-//! `code = round(x * (1 / d))`, half away from zero, all in f32. While the f16 scale is a normal
-//! number its rounding error is at most 2^-11 of it, one sixteenth of a step at code 127, and
-//! the rows written here equal theirs byte for byte. Below 2^-14 an f16 has fewer bits, the
-//! rounding error grows to a large part of the scale, and codes chosen for a scale that is not the
-//! stored one are wrong by as much. There the scale is first rounded *up* to an f16 (up, so that
-//! 127 steps still reach the biggest weight), and the codes are chosen for what is stored.
+//! `code = round(x * (1 / d))`, half away from zero, all in f32. As long as the rounding of `d` moves no
+//! weight by more than half a step, the rows written here equal theirs byte for byte; that is so for
+//! every normal f16 (a sixteenth of a step) and well below, down to weights of about 0.001. For
+//! smaller weights an f16 has few bits left, and codes chosen for a scale that is not the stored one
+//! are wrong by up to a quarter of the weight. There the scale is first rounded *up* to an f16 (up, so
+//! that 127 steps still reach the biggest weight), and the codes are chosen for what is stored.
 
 use bytemuck::{Pod, Zeroable};
 use half::f16;
@@ -39,31 +39,32 @@ const _: () = assert!(size_of::<BlockQ8_0>() == 34 && align_of::<BlockQ8_0>() ==
 /// The largest magnitude that Q8_0 can store: 127 steps of the largest f16. Exact in f32.
 const LIMIT: f32 = 127.0 * 65504.0;
 
-/// Smallest normal f16, 2^-14.
-const F16_MIN_NORMAL: f32 = 1.0 / 16384.0;
-
-/// Unit of the subnormal f16s, 2^-24.
-const F16_UNIT: f32 = 1.0 / 16_777_216.0;
+/// The f16 next to `d >= 0` that is not below it. `d` is at most 65504.
+fn f16_reaching(d: f32) -> f16 {
+    let nearest = f16::from_f32(d);
+    if nearest.to_f32() < d {
+        // The bits of positive f16s order like the numbers.
+        f16::from_bits(nearest.to_bits() + 1)
+    } else {
+        nearest
+    }
+}
 
 impl BlockQ8_0 {
     /// Quantizes 32 finite weights of magnitude at most `LIMIT`.
     fn from_finite(x: &[f32; GROUP]) -> Self {
         let amax = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
         let d = amax / 127.0;
-        let (scale, codes) = if f16::from_f32(d).to_f32() >= F16_MIN_NORMAL {
+        let nearest = f16::from_f32(d);
+        if 127.0 * (nearest.to_f32() - d).abs() <= 0.5 * d && nearest.to_f32() != 0.0 {
             let inv = 1.0 / d;
-            (f16::from_f32(d), x.map(|v| (v * inv).round() as i8))
-        } else {
-            // Multiplying by a power of two is exact, so the quotient of the units is rounded up
-            // exactly. `amax`, not `d`: the division has rounded once already.
-            let units = (f64::from(amax) / 127.0 / f64::from(F16_UNIT)).ceil() as f32;
-            let d = units * F16_UNIT;
-            let codes = x.map(|v| if d > 0.0 { (v / d).round() as i8 } else { 0 });
-            // A group that no code can tell from zero is stored as zero.
-            let d = if codes == [0; GROUP] { 0.0 } else { d };
-            (f16::from_f32(d), codes)
-        };
-        Self { scale, codes }
+            return Self { scale: nearest, codes: x.map(|v| (v * inv).round() as i8) };
+        }
+        let scale = f16_reaching(d);
+        let d = scale.to_f32();
+        let codes = x.map(|v| if d > 0.0 { (v / d).round() as i8 } else { 0 });
+        // Codes that are all 0 need no scale.
+        Self { scale: if codes == [0; GROUP] { f16::ZERO } else { scale }, codes }
     }
 
     /// The 32 weights, `scale * code` in f32, which is exact: 11 bits times 8 bits.
@@ -78,10 +79,11 @@ impl BlockQ8_0 {
 ///
 /// `x`: weights, a whole number of groups of 32. `out`: `x.len() / 32` blocks.
 ///
-/// Where the f16 scale is normal (biggest weight of the group from about 0.0078) the bytes equal
-/// those of GGUF writers. A smaller group gets a scale rounded up to an f16 and the codes nearest to
-/// that. In both, a weight is off by at most half a step plus `amax / 2000`. A group of zeros, or one
-/// whose weights are all below half of the smallest step, is all zero bytes.
+/// The bytes equal those of GGUF writers, except where rounding the scale to f16 would move a weight by
+/// more than half a step (some groups of magnitude below 0.001): those get a scale rounded up and
+/// the codes nearest to that. Every weight is off by at most one stored step, and by at most
+/// half a step plus `amax / 2000` when the biggest weight is 0.008 or more. A group whose weights are
+/// all below half of the smallest step, 2^-24, is all zero bytes.
 ///
 /// # Errors
 ///
@@ -93,8 +95,7 @@ pub fn quantize_row(x: &[f32], out: &mut [BlockQ8_0]) -> Result<(), Error> {
         return Err(Error::NotWholeGroups { group: GROUP, got: x.len() });
     }
     check_len("blocks", groups.len(), out.len())?;
-    // NaN fails the comparison too.
-    if let Some(index) = x.iter().position(|v| !(v.abs() <= LIMIT)) {
+    if let Some(index) = x.iter().position(|v| v.is_nan() || v.abs() > LIMIT) {
         let (group, value) = (index / GROUP, x[index]);
         return Err(if value.is_finite() {
             Error::Overflow { index, group, value, limit: LIMIT }

@@ -1,0 +1,70 @@
+//! What can be wrong with an argument.
+
+/// Why a call of this crate was refused. Nothing has been written when one is returned.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A row does not consist of whole groups.
+    #[error("a row of {got} weights is not a whole number of groups of {group}")]
+    NotWholeGroups {
+        /// Weights in a group.
+        group: usize,
+        /// Weights in the row.
+        got: usize,
+    },
+    /// A slice has the wrong length.
+    #[error("{what}: expected length {expected}, got {got}")]
+    Length {
+        /// Which argument.
+        what: &'static str,
+        /// The length the other arguments call for.
+        expected: usize,
+        /// The length that came.
+        got: usize,
+    },
+    /// No format has groups of this size.
+    #[error("affine groups have 32, 64 or 128 weights, not {got}")]
+    GroupSize {
+        /// The size that came.
+        got: usize,
+    },
+    /// A weight is NaN or infinite.
+    #[error("weight {index} of the row (group {group}) is {value}, not a finite number")]
+    NonFinite {
+        /// Offset of the weight in the row.
+        index: usize,
+        /// Group of the weight in the row.
+        group: usize,
+        /// The weight.
+        value: f32,
+    },
+    /// A group's scale, minimum or bias does not fit in its stored type.
+    #[error(
+        "group {group} (weights from {index}) needs a {what} of {value}, the stored type ends at {limit}"
+    )]
+    Overflow {
+        /// Offset in the row of the group's first weight.
+        index: usize,
+        /// The group.
+        group: usize,
+        /// Which parameter: `"scale"`, `"min"` or `"bias"`.
+        what: &'static str,
+        /// The value it would need; infinite when f32 itself cannot hold it.
+        value: f32,
+        /// The largest magnitude of the stored type.
+        limit: f32,
+    },
+}
+
+/// `Ok` when a slice has the length that the other arguments call for.
+pub(crate) fn check_len(what: &'static str, expected: usize, got: usize) -> Result<(), Error> {
+    if expected == got { Ok(()) } else { Err(Error::Length { what, expected, got }) }
+}
+
+/// `Ok` when every weight of a row of groups of `size` is finite.
+pub(crate) fn check_finite(x: &[f32], size: usize) -> Result<(), Error> {
+    match x.iter().position(|v| !v.is_finite()) {
+        None => Ok(()),
+        Some(index) => Err(Error::NonFinite { index, group: index / size, value: x[index] }),
+    }
+}
