@@ -104,7 +104,7 @@ pub fn fit_group(x: &[f32; GROUP]) -> GroupFit {
     GroupFit::degenerate(x).unwrap_or_else(|| {
         let max = f64::from(biggest(x));
         // Where the biggest weight lands, in steps.
-        let places = (0..19).map(|k| -(7.1 + 0.1 * f64::from(k))).chain([7.0 * max.signum()]);
+        let places = (71..90).map(|tenths| -f64::from(tenths) / 10.0).chain([7.0 * max.signum()]);
         let mut best = (0.0, 0.0, [0.0; GROUP]);
         for place in places {
             let inv = place / max;

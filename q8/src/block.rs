@@ -81,9 +81,10 @@ impl BlockQ8_0 {
 ///
 /// The bytes equal those of GGUF writers, except where rounding the scale to f16 would move a weight by
 /// more than half a step (some groups of magnitude below 0.001): those get a scale rounded up and
-/// the codes nearest to that. Every weight is off by at most one stored step, and by at most
-/// half a step plus `amax / 2000` when the biggest weight is 0.008 or more. A group whose weights are
-/// all below half of the smallest step, 2^-24, is all zero bytes.
+/// the codes nearest to that. With `amax` the group's biggest magnitude, a weight is off by at most
+/// `amax / 254 + amax / 2000` when `amax >= 0.008`, and below by at most `amax / 127` or 2^-25,
+/// whichever is larger (and a rounding error of f32). A group whose weights are all below half of the
+/// smallest step, 2^-24, is all zero bytes.
 ///
 /// # Errors
 ///
