@@ -1,1 +1,5 @@
 //! examples
+// Denied rather than forbidden for the sake of `gguf::map`, the one exception.
+#![deny(unsafe_code)]
+
+pub mod gguf;
