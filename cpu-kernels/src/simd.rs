@@ -110,6 +110,15 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     fn reduce_add(self, v: Self::F32) -> f32;
     /// The largest lane by [`Simd::max`], folded as [`Simd::reduce_add`] folds.
     fn reduce_max(self, v: Self::F32) -> f32;
+    /// Lane `i` is [`Simd::reduce_add`] of `v[i]`, to the bit: sixteen sums for about the price of four.
+    #[inline(always)]
+    fn reduce_add_each(self, v: [Self::F32; LANES]) -> Self::F32 {
+        let mut sums = [0.0; LANES];
+        for (sum, v) in sums.iter_mut().zip(v) {
+            *sum = self.reduce_add(v);
+        }
+        self.load_slice(&sums)
+    }
 
     /// The bits of the lanes.
     fn to_bits(self, v: Self::F32) -> Self::I32;

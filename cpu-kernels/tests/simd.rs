@@ -65,6 +65,13 @@ impl Kernel for Everything {
             floats(&mut out, v);
         }
         out.extend([s.reduce_add(va).to_bits(), s.reduce_max(va).to_bits()]);
+        let mut wide = [va; LANES];
+        for (i, v) in wide.iter_mut().enumerate() {
+            *v = s.fma(va, s.splat(i as f32 + 0.7), vb);
+        }
+        let sums = s.to_array(s.reduce_add_each(wide)).map(f32::to_bits);
+        assert_eq!(sums, wide.map(|v| s.reduce_add(v).to_bits()));
+        out.extend(sums);
         let mut halves = [0u16; LANES];
         // SAFETY: `halves` holds 16 u16.
         unsafe { s.store_f16(halves.as_mut_ptr(), s.mul(va, va)) };

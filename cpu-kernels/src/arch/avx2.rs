@@ -194,6 +194,35 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         let half = unsafe { _mm256_max_ps(v[0], v[1]) };
         self.fold(half, true)
     }
+    #[inline(always)]
+    fn reduce_add_each(self, v: [Self::F32; LANES]) -> Self::F32 {
+        let mut out = v[0];
+        for (half, sums) in out.iter_mut().enumerate() {
+            let v = &v[8 * half..][..8];
+            // Each round adds what `reduce_add` adds, for two vectors at once, and packs their sums into one.
+            let mut quads = [v[0][0]; 4];
+            for (i, quad) in quads.iter_mut().enumerate() {
+                // SAFETY: `self` proves the instructions.
+                *quad = unsafe {
+                    let (a, b) = (_mm256_add_ps(v[i][0], v[i][1]), _mm256_add_ps(v[4 + i][0], v[4 + i][1]));
+                    _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b))
+                };
+            }
+            let mut pairs = [v[0][0]; 2];
+            for (i, pair) in pairs.iter_mut().enumerate() {
+                // SAFETY: `self` proves the instructions.
+                *pair = unsafe {
+                    let (a, b) = (_mm256_castps_pd(quads[2 * i]), _mm256_castps_pd(quads[2 * i + 1]));
+                    let (low, high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+                    _mm256_add_ps(_mm256_castpd_ps(low), _mm256_castpd_ps(high))
+                };
+            }
+            let [a, b] = pairs;
+            // SAFETY: `self` proves the instructions.
+            *sums = unsafe { _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b)) };
+        }
+        out
+    }
 
     #[inline(always)]
     fn to_bits(self, v: Self::F32) -> Self::I32 {

@@ -166,6 +166,33 @@ impl Simd for Avx512Vnni {
             _mm_cvtss_f32(_mm_max_ss(v2, _mm_shuffle_ps::<1>(v2, v2)))
         }
     }
+    #[inline(always)]
+    #[allow(clippy::multiple_unsafe_ops_per_block, reason = "one reduction, register to register")]
+    fn reduce_add_each(self, v: [Self::F32; LANES]) -> Self::F32 {
+        // Each round adds what `reduce_add` adds, for two vectors at once, and packs their sums into one.
+        let mut quads = [v[0]; 4];
+        for (i, quad) in quads.iter_mut().enumerate() {
+            // SAFETY: `self` proves the instructions.
+            *quad = unsafe {
+                let (a, b, c, d) = (v[i], v[4 + i], v[8 + i], v[12 + i]);
+                let ab = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
+                let cd = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d));
+                _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(ab, cd), _mm512_shuffle_f32x4::<0xdd>(ab, cd))
+            };
+        }
+        let mut pairs = [v[0]; 2];
+        for (i, pair) in pairs.iter_mut().enumerate() {
+            // SAFETY: `self` proves the instructions.
+            *pair = unsafe {
+                let (a, b) = (_mm512_castps_pd(quads[2 * i]), _mm512_castps_pd(quads[2 * i + 1]));
+                let (low, high) = (_mm512_unpacklo_pd(a, b), _mm512_unpackhi_pd(a, b));
+                _mm512_add_ps(_mm512_castpd_ps(low), _mm512_castpd_ps(high))
+            };
+        }
+        let [a, b] = pairs;
+        // SAFETY: `self` proves the instructions.
+        unsafe { _mm512_add_ps(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b)) }
+    }
 
     #[inline(always)]
     fn to_bits(self, v: Self::F32) -> Self::I32 {
