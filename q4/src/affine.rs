@@ -21,6 +21,7 @@
 use half::{bf16, f16};
 
 use crate::error::{Error, check_finite, check_len};
+use crate::rounding::round_clamped;
 
 /// Weights in an affine group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,7 +67,7 @@ mod sealed {
     impl Sealed for f32 {}
 }
 
-/// A type that scales and biases are stored in: [`bf16`], [`f16`] or [`f32`].
+/// A type that scales and biases are stored in: [`struct@bf16`], [`struct@f16`] or `f32`.
 pub trait AffineScale: Copy + Send + Sync + std::fmt::Debug + bytemuck::Pod + sealed::Sealed {
     /// The largest finite value.
     const LIMIT: f32;
@@ -164,7 +165,7 @@ pub fn quantize_row<S: AffineScale>(
     for (x, (packed, (scale, bias))) in x.chunks_exact(size).zip(outputs) {
         let (s, b) = parameters(x);
         for (word, x) in packed.iter_mut().zip(x.as_chunks::<8>().0) {
-            *word = pack8(&x.map(|v| ((v - b) / s).round_ties_even().clamp(0.0, 15.0) as u8));
+            *word = pack8(&x.map(|v| round_clamped((v - b) / s, 0.0, 15.0) as u8));
         }
         (*scale, *bias) = (S::from_f32(s), S::from_f32(b));
     }

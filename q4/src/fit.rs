@@ -9,12 +9,15 @@
 //! * [`max7_group`]: `d = max|x| / 7`, codes -7..=7. Symmetric; the code -8 stays unused.
 //! * [`max_rule_group`]: the biggest weight becomes -8 exactly, which gives the scale its sign. What
 //!   GGUF writers do. A weight as big and of the other sign would be 8 and is clipped to 7.
-//! * [`fit_group`]: twenty tries, each refitted by least squares. It ends within 0.6% of the least
-//!   error that any scale can give.
+//! * [`fit_group`]: twenty tries, each refitted by least squares. Over the recorded groups of
+//!   `goldens/q4_groups.json` its total error is at most 0.6% above the least that any scale gives, for
+//!   every kind of group; for a single group it can be 17%. Against max/7 it is 0.69 on Gaussian
+//!   groups, 0.71 on Laplacian ones.
 //!
 //! Sums are kept in f64: the error is a small difference of large numbers.
 
 use crate::GROUP;
+use crate::rounding::round_clamped_f64;
 
 /// One group quantized with a scale that is not rounded yet: `x[i]` is about `scale * codes[i]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,11 +57,20 @@ pub(crate) fn biggest(x: &[f32; GROUP]) -> f32 {
     x.iter().fold(0.0f32, |best, &v| if v.abs() > best.abs() { v } else { best })
 }
 
-/// `v` to the nearest whole number, ties to even, for `|v| < 2^51`. At 1.5 * 2^52 the spacing of f64
-/// is 1, so the addition rounds; unlike the method this needs no libm call on plain x86-64.
-fn round_ties_even(v: f64) -> f64 {
-    const SHIFT: f64 = 6_755_399_441_055_744.0;
-    v + SHIFT - SHIFT
+/// The code of a weight in steps of a tried scale.
+fn code(v: f64, inv: f64) -> f64 {
+    round_clamped_f64(v * inv, -8.0, 7.0)
+}
+
+/// `sum(a b)`: eight sums side by side, so that the additions need not wait for each other.
+fn dot(a: &[f64; GROUP], b: &[f64; GROUP]) -> f64 {
+    let mut sums = [0.0; 8];
+    for (a, b) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
+        for lane in 0..8 {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    sums.iter().sum()
 }
 
 /// `d = max|x| / 7`, codes rounded to nearest even, -7..=7.
@@ -68,7 +80,7 @@ fn round_ties_even(v: f64) -> f64 {
 pub fn max7_group(x: &[f32; GROUP]) -> GroupFit {
     GroupFit::degenerate(x).unwrap_or_else(|| {
         let amax = f64::from(biggest(x).abs());
-        let codes = x.map(|v| round_ties_even(f64::from(v) * (7.0 / amax)) as i8);
+        let codes = x.map(|v| code(f64::from(v), 7.0 / amax) as i8);
         GroupFit::new(x, amax / 7.0, codes)
     })
 }
@@ -105,21 +117,20 @@ pub fn fit_group(x: &[f32; GROUP]) -> GroupFit {
         let max = f64::from(biggest(x));
         // Where the biggest weight lands, in steps.
         let places = (71..90).map(|tenths| -f64::from(tenths) / 10.0).chain([7.0 * max.signum()]);
-        let mut best = (0.0, 0.0, [0.0; GROUP]);
+        let wide = x.map(f64::from);
+        // Gain, scale, and the reciprocal that gave the codes.
+        let mut best = (0.0, 0.0, 0.0);
         for place in places {
             let inv = place / max;
-            let codes = x.map(|v| round_ties_even(f64::from(v) * inv).clamp(-8.0, 7.0));
-            let (mut xq, mut qq) = (0.0, 0.0);
-            for (&x, &q) in x.iter().zip(&codes) {
-                xq += f64::from(x) * q;
-                qq += q * q;
-            }
+            let codes = wide.map(|v| code(v, inv));
+            let (xq, qq) = (dot(&wide, &codes), dot(&codes, &codes));
             // The biggest weight has a code of 7 or more, so `qq` is not 0.
             let gain = xq * xq / qq;
             if gain > best.0 {
-                best = (gain, xq / qq, codes);
+                best = (gain, xq / qq, inv);
             }
         }
-        GroupFit::new(x, best.1, best.2.map(|q| q as i8))
+        let (_, scale, inv) = best;
+        GroupFit::new(x, scale, wide.map(|v| code(v, inv) as i8))
     })
 }

@@ -8,6 +8,7 @@ pub mod fit;
 pub mod k_quants;
 mod nibbles;
 mod quantize;
+mod rounding;
 
 pub use block::{BlockQ4_0, BlockQ4_1, dequantize_row_q4_0, dequantize_row_q4_1};
 pub use error::Error;

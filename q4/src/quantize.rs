@@ -7,7 +7,7 @@
 //! * [`q4_row`] and [`q4_row_fit`] choose codes for the scale as stored.
 //! * [`q4_row_max`] and [`q4_1_row`] write what GGUF writers write, codes for the unrounded
 //!   parameters, as long as the rounding moves no weight by more than half a step; that is every group
-//!   with a normal f16 scale (and, for Q4_1, a minimum within some thousand steps of zero). Other
+//!   with a normal f16 scale (and, for Q4_1, a minimum within a thousand steps of zero). Other
 //!   groups get their scale rounded up, so that it still reaches the biggest weight, and codes for
 //!   what is stored.
 //!
@@ -17,6 +17,7 @@ use half::f16;
 
 use crate::error::{Error, check_finite, check_len};
 use crate::fit::{biggest, fit_group, squared_error};
+use crate::rounding::round_clamped;
 use crate::{BlockQ4_0, BlockQ4_1, GROUP, pack_nibbles};
 
 /// The largest f16.
@@ -41,13 +42,13 @@ fn block_q4_0(scale: f16, codes: [i8; GROUP]) -> BlockQ4_0 {
     BlockQ4_0 { scale, codes: pack_nibbles(&codes.map(|q| (q + 8) as u8)) }
 }
 
-/// The codes nearest to the weights for a stored scale, from `-low` to 7; 0 when the scale is.
+/// The codes nearest to the weights for a stored scale, `low..=7`; 0 when the scale is.
 fn nearest_codes(x: &[f32; GROUP], scale: f16, low: i8) -> [i8; GROUP] {
     let d = scale.to_f32();
     if d == 0.0 {
         return [0; GROUP];
     }
-    x.map(|v| (v / d).round_ties_even().clamp(f32::from(low), 7.0) as i8)
+    x.map(|v| round_clamped(v / d, f32::from(low), 7.0) as i8)
 }
 
 /// Squared error of a block, as decoded.
@@ -171,7 +172,7 @@ pub fn q4_row(x: &[f32], out: &mut [BlockQ4_0]) -> Result<(), Error> {
 ///
 /// Shapes as for [`q4_row`]. The bytes equal those of GGUF writers, except that zeros
 /// become [`BlockQ4_0::ZERO`] (they store a scale of -0), and that groups whose scale f16 rounds by
-/// more than 1/16 (all of them below 2^-21) get codes for the stored scale.
+/// more than 1/16 (it takes a scale below 2^-21) get codes for the stored scale.
 ///
 /// # Errors
 ///
@@ -185,7 +186,7 @@ pub fn q4_row_max(x: &[f32], out: &mut [BlockQ4_0]) -> Result<(), Error> {
 ///
 /// Shapes as for [`q4_row`]. The squared error of every group, as decoded, is at most that of
 /// [`q4_row_max`]. The scale may be negative. A group of multiples of a quarter of its biggest weight
-/// (ternary weights, say) is reproduced exactly when that weight is a normal f16.
+/// (ternary weights, say) is reproduced exactly when that weight is an f16 of magnitude 2^-12 or more.
 ///
 /// # Errors
 ///

@@ -104,6 +104,19 @@ proptest! {
     }
 
     #[test]
+    fn quarters_of_the_biggest_weight_are_stored_without_error(
+        quarters in prop::array::uniform32(-4..=4i8), at in 0..32usize, max in 0x0c00..0x7c00u16, sign: bool,
+    ) {
+        // `max` runs over the bits of all f16s from 2^-12 up.
+        let mut quarters = quarters;
+        quarters[at] = if sign { 4 } else { -4 };
+        let x = quarters.map(|q| f16::from_bits(max).to_f32() / 4.0 * f32::from(q));
+        let mut out = [POISON_0];
+        q4_row_fit(&x, &mut out).unwrap();
+        prop_assert_eq!(decode_0(&out[0]), x.map(f64::from));
+    }
+
+    #[test]
     fn a_group_does_not_depend_on_the_others(x in prop::array::uniform3(groups()), at in 0..3usize) {
         for writer in [q4_row, q4_row_max, q4_row_fit] {
             let (mut row, mut one) = ([POISON_0; 3], [POISON_0]);
