@@ -1,0 +1,364 @@
+//! The pool: its threads, and the calls that give them work.
+
+use std::cell::Cell;
+use std::io;
+use std::ops::Range;
+
+use crate::Error;
+use crate::board::{Board, Job};
+use crate::panics::{FirstPanic, for_each};
+use crate::sync::{Arc, Builder, JoinHandle, Mutex, Thread, lock};
+use crate::ticket::{self, MAX_ITEMS, Shape};
+
+/// The most threads a pool can have. Far beyond use; it catches numbers that went wrong on the way.
+pub const MAX_THREADS: usize = 1024;
+
+/// Chunks a thread gets on average when the caller leaves the chunk size to the pool.
+const DEFAULT_CHUNKS_PER_THREAD: usize = 4;
+
+thread_local! {
+    /// Whether this thread is running an item of some pool's job.
+    static IN_ITEM: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A fork-join pool: a call splits its items among the pool's threads and returns when all are done.
+///
+/// The calling thread is one of the pool's threads: it works on its own call, and takes over whatever the
+/// others do not claim. Between calls the other threads spin for about 0.3 ms and then sleep.
+///
+/// All calls share these rules, where an *item* is one call of the closure:
+///
+/// - Chunks are claimed in order, each by the first thread that is free. Their borders depend only on the number
+///   of items and the chunk size (and, if that is left to the pool, on the number of threads), never on timing.
+/// - Everything done before a call is visible to its items, and everything items did to whoever sees the call return.
+/// - If items panic, all other items still run; then the call panics with the payload of the first one. The pool
+///   stays usable. (Under `panic = "abort"` the process ends at once, as always.)
+/// - A call made from inside an item, of this pool or another, runs in that thread alone. So does a call of a
+///   single chunk, and one on a pool of one thread; calls made from inside *its* items are not nested.
+/// - Calls from several threads take turns. An item must therefore not wait for another thread's call to the
+///   same pool: that call waits for the item's job to end.
+/// - No call allocates, unless an item panics or the caller has to sleep.
+///
+/// Dropping the pool joins its threads.
+///
+/// ```
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// let pool = halfbyte_threadpool::ThreadPool::new(2)?;
+/// let sum = AtomicUsize::new(0);
+/// pool.par_for(1000, 64, |i| {
+///     sum.fetch_add(i, Ordering::Relaxed);
+/// });
+/// assert_eq!(sum.into_inner(), 499_500);
+/// # Ok::<(), halfbyte_threadpool::Error>(())
+/// ```
+pub struct ThreadPool {
+    board: Arc<Board>,
+    /// Workers 1, 2, ...; the caller is number 0.
+    workers: Vec<JoinHandle<()>>,
+    /// Held by the one caller that may post.
+    turn: Mutex<()>,
+}
+
+impl ThreadPool {
+    /// A pool of `threads` threads, the caller's included: `threads - 1` are started, named
+    /// `halfbyte-1`, `halfbyte-2`, ...
+    ///
+    /// [`default_threads`](crate::default_threads) knows a good number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ThreadCount`] if `threads` is 0 or more than [`MAX_THREADS`]; [`Error::Spawn`] if the system
+    /// refuses a thread.
+    pub fn new(threads: usize) -> Result<Self, Error> {
+        Self::build(threads, ticket::FIRST, |builder, work| builder.spawn(work))
+    }
+
+    fn build(
+        threads: usize,
+        generation: u32,
+        mut spawn: impl FnMut(Builder, Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>,
+    ) -> Result<Self, Error> {
+        if !(1..=MAX_THREADS).contains(&threads) {
+            return Err(Error::ThreadCount { got: threads });
+        }
+        let mut pool = Self {
+            board: Arc::new(Board::new(threads - 1, generation)),
+            workers: Vec::with_capacity(threads - 1),
+            turn: Mutex::new(()),
+        };
+        for worker in 1..threads {
+            let board = Arc::clone(&pool.board);
+            let work = Box::new(move || {
+                IN_ITEM.set(true);
+                board.work(worker - 1, generation);
+            });
+            let builder = Builder::new().name(format!("halfbyte-{worker}"));
+            // On failure `pool` is dropped here, which joins the workers it has.
+            let handle =
+                spawn(builder, work).map_err(|source| Error::Spawn { worker, threads, source })?;
+            pool.workers.push(handle);
+        }
+        Ok(pool)
+    }
+
+    /// The number of threads that work on a call, the caller included.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// The chunk size used for `n_items` items when a call is given 0: a quarter of a thread's equal share,
+    /// rounded up, and at least 1.
+    ///
+    /// Four chunks a thread even out cores of different speed and leave claiming a small part of the work.
+    /// Where items are tiny or must be aligned in groups, pass a chunk size.
+    #[must_use]
+    pub fn default_chunk(&self, n_items: usize) -> usize {
+        n_items.div_ceil(self.threads() * DEFAULT_CHUNKS_PER_THREAD).max(1)
+    }
+
+    /// Calls `f(i)` for each `i` in `0..n_items`; threads claim `chunk` items at a time.
+    ///
+    /// `chunk` 0 means [`default_chunk`](Self::default_chunk). Within a chunk, items run in order. The
+    /// [common rules](Self) hold for each `i` on its own.
+    ///
+    /// # Panics
+    ///
+    /// With an item's payload, after all items have run.
+    pub fn par_for<F>(&self, n_items: usize, chunk: usize, f: F)
+    where
+        F: Fn(usize) + Sync,
+    {
+        self.dispatch(n_items, chunk, MAX_ITEMS, &|range| for_each(range, &f));
+    }
+
+    /// Calls `f(range)` for each chunk of `0..n_items`: `0..chunk`, `chunk..2 * chunk`, ..., the last one shorter.
+    ///
+    /// `chunk` 0 means [`default_chunk`](Self::default_chunk); more than 2^32 - 2 means 2^32 - 2. No range is
+    /// empty. The item of the [common rules](Self) is a range: a panic ends its own range only.
+    ///
+    /// # Panics
+    ///
+    /// With a range's payload, after all ranges have been called.
+    ///
+    /// ```
+    /// # let pool = halfbyte_threadpool::ThreadPool::new(2)?;
+    /// let ranges = std::sync::Mutex::new(vec![]);
+    /// pool.par_ranges(10, 4, |range| ranges.lock().unwrap().push(range));
+    /// let mut ranges = ranges.into_inner().unwrap();
+    /// ranges.sort_by_key(|range| range.start);
+    /// assert_eq!(ranges, [0..4, 4..8, 8..10]);
+    /// # Ok::<(), halfbyte_threadpool::Error>(())
+    /// ```
+    pub fn par_ranges<F>(&self, n_items: usize, chunk: usize, f: F)
+    where
+        F: Fn(Range<usize>) + Sync,
+    {
+        self.dispatch(n_items, chunk, MAX_ITEMS, &f);
+    }
+
+    /// Calls `f(i, part)` for each part of `data`, where part `i` is `data[i * chunk_len..][..chunk_len]`, the
+    /// last one shorter.
+    ///
+    /// `chunk_len` 0 means [`default_chunk`](Self::default_chunk)`(data.len())`. Nothing is called for empty
+    /// `data`. The item of the [common rules](Self) is a part, and a part is claimed at a time.
+    ///
+    /// # Panics
+    ///
+    /// With a part's payload, after `f` has been called on all parts.
+    ///
+    /// ```
+    /// # let pool = halfbyte_threadpool::ThreadPool::new(2)?;
+    /// let mut data = [0; 7];
+    /// pool.par_chunks_mut(&mut data, 3, |i, part| part.fill(i));
+    /// assert_eq!(data, [0, 0, 0, 1, 1, 1, 2]);
+    /// # Ok::<(), halfbyte_threadpool::Error>(())
+    /// ```
+    pub fn par_chunks_mut<T, F>(&self, data: &mut [T], chunk_len: usize, f: F)
+    where
+        T: Send,
+        F: Fn(usize, &mut [T]) + Sync,
+    {
+        let len = data.len();
+        let chunk_len = if chunk_len == 0 { self.default_chunk(len) } else { chunk_len };
+        let parts = Parts(data.as_mut_ptr());
+        self.par_ranges(len.div_ceil(chunk_len), 1, |range| {
+            let i = range.start;
+            let start = i * chunk_len;
+            let part_len = chunk_len.min(len - start);
+            // SAFETY: i < ceil(len / chunk_len), so start < len.
+            let first = unsafe { parts.first().add(start) };
+            // SAFETY: `data` is borrowed mutably until this call returns; the part lies within it, and no other
+            // thread has it, since each `i` is claimed once and parts do not overlap. T is Send.
+            let part = unsafe { std::slice::from_raw_parts_mut(first, part_len) };
+            f(i, part);
+        });
+    }
+
+    /// Runs `body` on the chunks of `0..n_items`, in jobs of at most `window` items, which is [`MAX_ITEMS`] but
+    /// for tests. Not generic, so that a caller's code holds only its own loop.
+    fn dispatch(&self, n_items: usize, chunk: usize, window: u32, body: &(dyn Fn(Range<usize>) + Sync)) {
+        let window = window as usize;
+        let chunk = if chunk == 0 { self.default_chunk(n_items) } else { chunk }.min(window);
+        // Whole chunks to a window keep the borders of chunks where they would be in a single job.
+        let window = window - window % chunk;
+        let panic = FirstPanic::default();
+        if n_items <= chunk || self.workers.is_empty() || IN_ITEM.get() {
+            for start in (0..n_items).step_by(chunk) {
+                panic.catch(|| body(start..n_items.min(start.saturating_add(chunk))));
+            }
+        } else {
+            let _turn = lock(&self.turn);
+            for base in (0..n_items).step_by(window) {
+                // Both fit: neither is more than `window`.
+                let shape = Shape { n_items: window.min(n_items - base) as u32, chunk: chunk as u32 };
+                self.run(&Job::new(body, base, &panic), shape);
+            }
+        }
+        panic.resume();
+    }
+
+    /// Posts a job, works on it, and waits until it is done. Needs the turn.
+    fn run(&self, job: &Job<'_>, shape: Shape) {
+        let guard = AbortOnUnwind;
+        let generation = self.board.post(job, shape, self.worker_threads());
+        IN_ITEM.set(true);
+        let own = self.board.help(generation);
+        IN_ITEM.set(false);
+        self.board.wait(own);
+        std::mem::forget(guard);
+    }
+
+    fn worker_threads(&self) -> impl Iterator<Item = &Thread> + Clone {
+        self.workers.iter().map(JoinHandle::thread)
+    }
+}
+
+impl Drop for ThreadPool {
+    fn drop(&mut self) {
+        self.board.stop(self.worker_threads());
+        for worker in self.workers.drain(..) {
+            // A worker catches its items' panics; one of its own has already been printed, and panicking here
+            // could turn it into an abort.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl std::fmt::Debug for ThreadPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ThreadPool").field("threads", &self.threads()).finish_non_exhaustive()
+    }
+}
+
+/// Ends the process if dropped: a job's caller must not unwind past the job while workers may be using it.
+/// Nothing between is known to panic; this is what makes that a matter of a bug's cost and not of soundness.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        eprintln!("halfbyte-threadpool: panic while a job was posted; aborting");
+        std::process::abort();
+    }
+}
+
+/// Where a slice starts, for the threads that take it apart.
+struct Parts<T>(*mut T);
+
+impl<T> Parts<T> {
+    fn first(&self) -> *mut T {
+        self.0
+    }
+}
+
+// SAFETY: sharing it shares only an address; what threads do with it is argued where they do.
+unsafe impl<T: Send> Sync for Parts<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::{AtomicU64, Ordering};
+
+    fn pool_from_generation(threads: usize, generation: u32) -> ThreadPool {
+        ThreadPool::build(threads, generation, |builder, work| builder.spawn(work)).unwrap()
+    }
+
+    fn sum_of_squares(pool: &ThreadPool, n: usize) -> u64 {
+        let sum = AtomicU64::new(0);
+        pool.par_for(n, 3, |i| {
+            sum.fetch_add((i * i) as u64, Ordering::Relaxed);
+        });
+        sum.into_inner()
+    }
+
+    #[test]
+    fn generations_wrap() {
+        for threads in [2, 3, 8] {
+            let pool = pool_from_generation(threads, u32::MAX - 3);
+            for _ in 0..20 {
+                assert_eq!(sum_of_squares(&pool, 100), 328_350);
+            }
+        }
+    }
+
+    #[test]
+    fn generations_wrap_while_workers_sleep() {
+        let pool = pool_from_generation(3, u32::MAX);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(sum_of_squares(&pool, 100), 328_350);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(sum_of_squares(&pool, 100), 328_350);
+    }
+
+    #[test]
+    fn more_items_than_a_job_holds_become_several_jobs() {
+        let pool = ThreadPool::new(3).unwrap();
+        for (n, chunk, window) in [(100, 4, 10), (100, 50, 10), (7, 3, 7), (8, 3, 7), (1, 1, 1), (64, 0, 5)] {
+            let seen = Mutex::new(Vec::new());
+            pool.dispatch(n, chunk, window, &|range| lock(&seen).push(range));
+            let mut seen = seen.into_inner().unwrap();
+            seen.sort_by_key(|range| range.start);
+            let chunk = if chunk == 0 { pool.default_chunk(n) } else { chunk }.min(window as usize);
+            let expected: Vec<_> =
+                (0..n).step_by(chunk).map(|start| start..n.min(start + chunk)).collect();
+            assert_eq!(seen, expected, "n {n}, chunk {chunk}, window {window}");
+        }
+    }
+
+    #[test]
+    fn a_panic_in_one_job_of_several_leaves_the_others_running() {
+        let pool = ThreadPool::new(2).unwrap();
+        let seen = AtomicU64::new(0);
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            pool.dispatch(60, 2, 10, &|range| {
+                for_each(range, &|i| {
+                    seen.fetch_or(1 << i, Ordering::Relaxed);
+                    assert!(i != 7, "item 7");
+                });
+            });
+        }));
+        assert_eq!(*caught.unwrap_err().downcast_ref::<&str>().unwrap(), "item 7");
+        assert_eq!(seen.into_inner(), (1 << 60) - 1);
+    }
+
+    #[test]
+    fn a_refused_thread_is_an_error_and_the_others_end() {
+        let mut started = Vec::new();
+        let error = ThreadPool::build(5, ticket::FIRST, |builder, work| {
+            if started.len() == 2 {
+                return Err(io::Error::from(io::ErrorKind::WouldBlock));
+            }
+            let alive = Arc::new(());
+            started.push(Arc::downgrade(&alive));
+            builder.spawn(move || {
+                let _alive = alive;
+                work();
+            })
+        })
+        .unwrap_err();
+        let Error::Spawn { worker, threads, source } = error else { panic!("{error}") };
+        assert_eq!((worker, threads, source.kind()), (3, 5, io::ErrorKind::WouldBlock));
+        assert!(started.iter().all(|alive| alive.upgrade().is_none()), "a worker is still running");
+    }
+}

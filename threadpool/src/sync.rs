@@ -1,0 +1,33 @@
+//! Every synchronisation primitive the pool uses, in one place.
+//!
+//! The rest of the crate imports atomics, locks and thread parking from here and never from `std`, so that a
+//! model checker with the same interface can be put under the whole protocol by changing this file alone.
+//! The protocol therefore keeps to what such checkers model: acquire/release accesses, SeqCst *fences*
+//! (no SeqCst accesses), mutexes and park/unpark.
+
+pub(crate) use std::hint::spin_loop;
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
+pub(crate) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+pub(crate) use std::thread::{Builder, JoinHandle, Thread, current, park, yield_now};
+
+use std::ops::Deref;
+
+/// Locks `mutex`, ignoring poison: nothing in this crate leaves guarded data half written.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A value alone on its cache lines.
+///
+/// 128 bytes, not 64: x86 prefetches lines in pairs, and some ARM cores have 128-byte lines.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct CachePadded<T>(pub(crate) T);
+
+impl<T> Deref for CachePadded<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
