@@ -3,3 +3,4 @@
 #![deny(unsafe_code)]
 
 pub mod gguf;
+pub mod tokenizer;
