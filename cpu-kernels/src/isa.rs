@@ -1,10 +1,10 @@
 //! The instruction set, detected once at run time.
 
+#[cfg(target_arch = "aarch64")]
+use crate::arch::neon::Neon;
 use crate::arch::scalar::Scalar;
 #[cfg(target_arch = "x86_64")]
 use crate::arch::{avx2::Avx2, avx512::Avx512Vnni};
-#[cfg(target_arch = "aarch64")]
-use crate::arch::neon::Neon;
 use crate::error::Error;
 use crate::simd::{Kernel, Simd};
 use core::fmt;

@@ -2,10 +2,27 @@
 
 mod arch;
 mod context;
+mod elementwise;
 mod error;
+mod float;
+mod int8;
 mod isa;
+mod matrix;
+mod norm;
+mod output;
+mod quantize;
+pub mod reference;
+mod rope;
+mod scratch;
 pub mod simd;
 
 pub use context::Context;
+pub use elementwise::{add_assign, softmax, swiglu};
 pub use error::Error;
+pub use float::{gemm_f32, matvec_f32};
+pub use int8::{gemm_int8, matvec_int8};
 pub use isa::{ISA_VARIABLE, Isa};
+pub use matrix::{Affine4, Matrix, Parameters, Weights};
+pub use norm::rms_norm;
+pub use quantize::quantize_activations;
+pub use rope::{RopeOrder, RopeTable, rope};

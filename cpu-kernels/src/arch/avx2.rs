@@ -5,7 +5,10 @@
 //! 8-bit codes go in as magnitudes (up to 128) against activations that took over the sign: at most 32,512 a
 //! pair, so nothing saturates, whatever the codes.
 
-#![allow(clippy::multiple_unsafe_ops_per_block, reason = "a vector is two registers: every operation comes twice")]
+#![allow(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "a vector is two registers: every operation comes twice"
+)]
 
 use crate::simd::{Kernel, LANES, Simd, sealed::Sealed};
 use core::arch::x86_64::*;
@@ -17,8 +20,10 @@ pub(crate) struct Avx2<const VNNI: bool>(());
 impl Avx2<false> {
     /// The token, if the CPU has the instructions and the OS saves their registers.
     pub(crate) fn detect() -> Option<Self> {
-        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c"))
-            .then_some(Self(()))
+        (is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c"))
+        .then_some(Self(()))
     }
 }
 
@@ -219,7 +224,8 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             }
             let [a, b] = pairs;
             // SAFETY: `self` proves the instructions.
-            *sums = unsafe { _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b)) };
+            *sums =
+                unsafe { _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b)) };
         }
         out
     }
@@ -296,6 +302,20 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     #[inline(always)]
     fn add_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
         both!(_mm256_add_epi32, a, b)
+    }
+    #[inline(always)]
+    fn max_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        both!(_mm256_max_epi32, a, b)
+    }
+    #[inline(always)]
+    fn reduce_max_i32(self, v: Self::I32) -> i32 {
+        // SAFETY: `self` proves the instructions.
+        unsafe {
+            let v8 = _mm256_max_epi32(v[0], v[1]);
+            let v4 = _mm_max_epi32(_mm256_castsi256_si128(v8), _mm256_extracti128_si256::<1>(v8));
+            let v2 = _mm_max_epi32(v4, _mm_unpackhi_epi64(v4, v4));
+            _mm_cvtsi128_si32(_mm_max_epi32(v2, _mm_shuffle_epi32::<1>(v2)))
+        }
     }
     #[inline(always)]
     fn and(self, a: Self::I32, b: Self::I32) -> Self::I32 {

@@ -175,8 +175,10 @@ impl Simd for Avx512Vnni {
             // SAFETY: `self` proves the instructions.
             *quad = unsafe {
                 let (a, b, c, d) = (v[i], v[4 + i], v[8 + i], v[12 + i]);
-                let ab = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
-                let cd = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d));
+                let ab =
+                    _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
+                let cd =
+                    _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d));
                 _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(ab, cd), _mm512_shuffle_f32x4::<0xdd>(ab, cd))
             };
         }
@@ -262,6 +264,16 @@ impl Simd for Avx512Vnni {
     fn add_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
         // SAFETY: `self` proves the instructions.
         unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn max_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        // SAFETY: `self` proves the instructions.
+        unsafe { _mm512_max_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn reduce_max_i32(self, v: Self::I32) -> i32 {
+        // SAFETY: `self` proves the instructions.
+        unsafe { _mm512_reduce_max_epi32(v) }
     }
     #[inline(always)]
     fn and(self, a: Self::I32, b: Self::I32) -> Self::I32 {

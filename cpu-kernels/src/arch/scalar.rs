@@ -190,6 +190,14 @@ impl Simd for Scalar {
         zip(a, b, i32::wrapping_add)
     }
     #[inline(always)]
+    fn max_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        zip(a, b, i32::max)
+    }
+    #[inline(always)]
+    fn reduce_max_i32(self, v: Self::I32) -> i32 {
+        fold(v, i32::max)
+    }
+    #[inline(always)]
     fn and(self, a: Self::I32, b: Self::I32) -> Self::I32 {
         zip(a, b, |a, b| a & b)
     }

@@ -1,0 +1,134 @@
+//! Stored rows to f32 rows.
+
+use crate::matrix::{Affine4, Matrix, Weights};
+use crate::simd::{Kernel, LANES, Simd};
+use half::{bf16, f16};
+use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
+use halfbyte_q8::BlockQ8_0;
+
+/// Writes rows `first..first + rows` of a matrix as f32, `rows` x `cols`.
+pub(crate) struct DecodeRows<'a, 'o> {
+    pub(crate) matrix: Matrix<'a>,
+    pub(crate) first: usize,
+    pub(crate) rows: usize,
+    pub(crate) out: &'o mut [f32],
+}
+
+impl Kernel for DecodeRows<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let cols = self.matrix.cols();
+        let out = self.out;
+        let from = self.first * cols;
+        let n = self.rows * cols;
+        match self.matrix.weights() {
+            Weights::F32(w) => out.copy_from_slice(&w[from..from + n]),
+            Weights::F16(w) => decode_f16(s, &w[from..from + n], out),
+            Weights::Bf16(w) => decode_bf16(s, &w[from..from + n], out),
+            Weights::Q8_0(w) => decode_q8_0(s, &w[from / 32..(from + n) / 32], out),
+            Weights::Q4_0(w) => decode_q4_0(s, &w[from / 32..(from + n) / 32], out),
+            Weights::Q4_1(w) => decode_q4_1(s, &w[from / 32..(from + n) / 32], out),
+            Weights::Affine4(w) => decode_affine(&w, from, out),
+            Weights::Q4K(w) => {
+                for (block, y) in w[from / 256..(from + n) / 256].iter().zip(out.chunks_exact_mut(256)) {
+                    y.copy_from_slice(&block.dequantize());
+                }
+            }
+            Weights::Q6K(w) => {
+                for (block, y) in w[from / 256..(from + n) / 256].iter().zip(out.chunks_exact_mut(256)) {
+                    y.copy_from_slice(&block.dequantize());
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn decode_f16<S: Simd>(s: S, w: &[f16], out: &mut [f32]) {
+    let full = w.len() / LANES * LANES;
+    for i in (0..full).step_by(LANES) {
+        let from = &w[i..i + LANES];
+        // SAFETY: `from` holds 16 half-precision numbers.
+        s.store_slice(&mut out[i..], unsafe { s.load_f16(from.as_ptr().cast()) });
+    }
+    for i in full..w.len() {
+        out[i] = w[i].to_f32();
+    }
+}
+
+#[inline(always)]
+fn decode_bf16<S: Simd>(s: S, w: &[bf16], out: &mut [f32]) {
+    let full = w.len() / LANES * LANES;
+    for i in (0..full).step_by(LANES) {
+        let from = &w[i..i + LANES];
+        // SAFETY: `from` holds 16 bfloat16 numbers.
+        s.store_slice(&mut out[i..], unsafe { s.load_bf16(from.as_ptr().cast()) });
+    }
+    for i in full..w.len() {
+        out[i] = w[i].to_f32();
+    }
+}
+
+/// `w = d * q`.
+#[inline(always)]
+fn decode_q8_0<S: Simd>(s: S, blocks: &[BlockQ8_0], out: &mut [f32]) {
+    for (block, y) in blocks.iter().zip(out.chunks_exact_mut(32)) {
+        let d = s.splat(block.scale.to_f32());
+        for half in 0..2 {
+            let codes = &block.codes[LANES * half..][..LANES];
+            // SAFETY: `codes` holds 16 bytes.
+            let q = unsafe { s.load_i8(codes.as_ptr()) };
+            s.store_slice(&mut y[LANES * half..], s.mul(d, s.from_i32(q)));
+        }
+    }
+}
+
+/// The low and the high nibbles of 16 bytes.
+#[inline(always)]
+fn nibbles<S: Simd>(s: S, codes: &[u8; 16]) -> [S::I32; 2] {
+    // SAFETY: 16 bytes are readable.
+    let bytes = unsafe { s.load_u8(codes.as_ptr()) };
+    [s.and(bytes, s.splat_i32(15)), s.shr::<4>(bytes)]
+}
+
+/// `w = d * (q - 8)`.
+#[inline(always)]
+fn decode_q4_0<S: Simd>(s: S, blocks: &[BlockQ4_0], out: &mut [f32]) {
+    for (block, y) in blocks.iter().zip(out.chunks_exact_mut(32)) {
+        let d = s.splat(block.scale.to_f32());
+        let q = nibbles(s, &block.codes);
+        for half in 0..2 {
+            let signed = s.add_i32(q[half], s.splat_i32(-8));
+            s.store_slice(&mut y[LANES * half..], s.mul(d, s.from_i32(signed)));
+        }
+    }
+}
+
+/// `w = d * q + m`, rounded once for the product (exact) and the sum.
+#[inline(always)]
+fn decode_q4_1<S: Simd>(s: S, blocks: &[BlockQ4_1], out: &mut [f32]) {
+    for (block, y) in blocks.iter().zip(out.chunks_exact_mut(32)) {
+        let (d, m) = (s.splat(block.scale.to_f32()), s.splat(block.min.to_f32()));
+        let q = nibbles(s, &block.codes);
+        for half in 0..2 {
+            s.store_slice(&mut y[LANES * half..], s.fma(d, s.from_i32(q[half]), m));
+        }
+    }
+}
+
+/// `w = scale * q + bias`, by fma.
+#[inline(always)]
+fn decode_affine(w: &Affine4<'_>, from: usize, out: &mut [f32]) {
+    for (i, y) in out.chunks_exact_mut(w.group).enumerate() {
+        let g = from / w.group + i;
+        let (scale, bias) = (w.scales.get(g), w.biases.get(g));
+        let words = &w.codes[g * w.group / 8..][..w.group / 8];
+        for (word, y) in words.iter().zip(y.chunks_exact_mut(8)) {
+            for (n, y) in y.iter_mut().enumerate() {
+                *y = scale.mul_add((word >> (4 * n) & 15) as f32, bias);
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Weights of any format against f32 activations.
+//!
+//! Rows that are not f32 are decoded to f32 first, by the format's own formula, into the thread's scratch memory;
+//! from there on there is one algorithm. Along the inputs sixteen running sums (lane `i` takes inputs `i`,
+//! `i + 16`, ...) are added by fma and folded once at the end, `i + (i + 8)`, then 4, 2 and 1 apart. This order is
+//! the same for every ISA, thread count, batch and tile, and so are the bits.
+
+mod decode;
+mod tile;
+
+pub(crate) use decode::DecodeRows;
+
+use crate::Context;
+use crate::error::{Error, check_len};
+use crate::matrix::{Matrix, Weights};
+use crate::output::Output;
+use crate::scratch::with_lines;
+use crate::simd::{Kernel, LANES, Simd};
+
+/// `y = W x` for one f32 vector: the decode step.
+///
+/// Exactly [`gemm_f32`] with one row, with the same bits.
+///
+/// # Errors
+/// As [`gemm_f32`].
+pub fn matvec_f32(ctx: Context<'_>, w: &Matrix<'_>, x: &[f32], y: &mut [f32]) -> Result<(), Error> {
+    gemm_f32(ctx, w, x, 1, y)
+}
+
+/// `y[t] = W x[t]` for `tokens` rows of f32 activations.
+///
+/// `w` is `rows` x `cols`, `x` is `tokens` x `cols`, `y` is `tokens` x `rows`, row-major. Every weight type is
+/// supported.
+///
+/// Numerics: weights are decoded exactly as their format says (one rounding for formats with a minimum, none for
+/// the others); sums run in sixteen f32 lanes by fma, so the error is at most `(cols / 16 + 4) * 2^-24` times the
+/// sum of the products' magnitudes. A row's bits depend on its weights and its activations alone.
+///
+/// # Errors
+/// [`Error::Length`] if `x` is not `tokens` x `cols` or `y` not `tokens` x `rows` long. Nothing is written then.
+///
+/// ```
+/// use halfbyte_cpu_kernels::{Context, Matrix, Weights, gemm_f32};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let pool = halfbyte_threadpool::ThreadPool::new(2)?;
+/// let w = [1.0, 2.0, 3.0, 4.0]; // two rows of two
+/// let w = Matrix::new(Weights::F32(&w), 2, 2)?;
+/// let mut y = [0.0; 2];
+/// gemm_f32(Context::new(&pool)?, &w, &[10.0, 1.0], 1, &mut y)?;
+/// assert_eq!(y, [12.0, 34.0]);
+/// # Ok(()) }
+/// ```
+pub fn gemm_f32(
+    ctx: Context<'_>,
+    w: &Matrix<'_>,
+    x: &[f32],
+    tokens: usize,
+    y: &mut [f32],
+) -> Result<(), Error> {
+    let (rows, cols) = (w.rows(), w.cols());
+    check_len("x", tokens.saturating_mul(cols), x.len())?;
+    check_len("y", tokens.saturating_mul(rows), y.len())?;
+    if tokens == 0 {
+        return Ok(());
+    }
+    let output = Output::new(y, tokens, rows);
+    let lines = LANES * cols.div_ceil(LANES);
+    ctx.pool.par_ranges(rows.div_ceil(LANES), 0, |blocks| {
+        with_lines(lines, |scratch| {
+            for b in blocks {
+                let first = b * LANES;
+                let count = LANES.min(rows - first);
+                ctx.isa.dispatch(RowsTimesTokens {
+                    w: *w,
+                    first,
+                    count,
+                    x,
+                    tokens,
+                    scratch: &mut *scratch,
+                    output,
+                });
+            }
+        });
+    });
+    Ok(())
+}
+
+/// Rows `first..first + count`, decoded where they need it, by every token.
+struct RowsTimesTokens<'a> {
+    w: Matrix<'a>,
+    first: usize,
+    count: usize,
+    x: &'a [f32],
+    tokens: usize,
+    scratch: &'a mut [crate::scratch::Line],
+    output: Output<'a>,
+}
+
+impl Kernel for RowsTimesTokens<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let cols = self.w.cols();
+        if let Weights::F32(w) = self.w.weights() {
+            let rows = &w[self.first * cols..][..self.count * cols];
+            tile::multiply(
+                s,
+                tile::Product {
+                    rows,
+                    cols,
+                    first: self.first,
+                    x: self.x,
+                    tokens: self.tokens,
+                    output: self.output,
+                },
+            );
+            return;
+        }
+        // With few tokens a handful of rows at a time stays in the first-level cache.
+        let step = if self.tokens <= S::FLOAT_TILE.1 { S::FLOAT_TILE.0 } else { LANES };
+        let scratch: &mut [f32] = bytemuck::cast_slice_mut(self.scratch);
+        let mut done = 0;
+        while done < self.count {
+            let n = step.min(self.count - done);
+            let (first, rows) = (self.first + done, &mut scratch[..n * cols]);
+            DecodeRows { matrix: self.w, first, rows: n, out: rows }.run(s);
+            tile::multiply(
+                s,
+                tile::Product { rows, cols, first, x: self.x, tokens: self.tokens, output: self.output },
+            );
+            done += n;
+        }
+    }
+}

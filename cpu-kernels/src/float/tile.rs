@@ -1,0 +1,99 @@
+//! The register tile: a few f32 rows by a few tokens, sixteen inputs at a time.
+
+use crate::output::Output;
+use crate::simd::{LANES, Simd};
+
+/// Some f32 rows, the tokens to multiply them by, and where the products go.
+#[derive(Clone, Copy)]
+pub(super) struct Product<'a> {
+    /// Whole rows of `cols` weights.
+    pub(super) rows: &'a [f32],
+    pub(super) cols: usize,
+    /// The matrix row of `rows[0]`.
+    pub(super) first: usize,
+    /// `tokens` x `cols` activations.
+    pub(super) x: &'a [f32],
+    pub(super) tokens: usize,
+    pub(super) output: Output<'a>,
+}
+
+/// Multiplies all rows by all tokens.
+#[inline(always)]
+pub(super) fn multiply<S: Simd>(s: S, p: Product<'_>) {
+    match S::FLOAT_TILE {
+        (4, 6) => p.tokens_by::<S, 4, 6>(s),
+        (2, 3) => p.tokens_by::<S, 2, 3>(s),
+        _ => p.tokens_by::<S, 1, 1>(s),
+    }
+}
+
+impl Product<'_> {
+    #[inline(always)]
+    fn tokens_by<S: Simd, const R: usize, const T: usize>(self, s: S) {
+        let mut token = 0;
+        while token + T <= self.tokens {
+            self.rows_by::<S, R, T>(s, token);
+            token += T;
+        }
+        while token < self.tokens {
+            self.rows_by::<S, 4, 1>(s, token);
+            token += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn rows_by<S: Simd, const R: usize, const T: usize>(self, s: S, token: usize) {
+        let count = if self.cols == 0 { 0 } else { self.rows.len() / self.cols };
+        let mut row = 0;
+        while row + R <= count {
+            self.tile::<S, R, T>(s, row, token);
+            row += R;
+        }
+        while row < count {
+            self.tile::<S, 1, T>(s, row, token);
+            row += 1;
+        }
+    }
+
+    /// Rows `row..row + R` by tokens `token..token + T`.
+    #[inline(always)]
+    fn tile<S: Simd, const R: usize, const T: usize>(self, s: S, row: usize, token: usize) {
+        let cols = self.cols;
+        let w = &self.rows[row * cols..][..R * cols];
+        let x = &self.x[token * cols..][..T * cols];
+        let mut acc = [[s.splat(0.0); T]; R];
+        let full = cols / LANES * LANES;
+        let mut k = 0;
+        while k < full {
+            let mut xs = [s.splat(0.0); T];
+            for t in 0..T {
+                // SAFETY: `t * cols + k + 16` is within the `T` rows of `x`.
+                xs[t] = unsafe { s.load(x.as_ptr().add(t * cols + k)) };
+            }
+            for r in 0..R {
+                // SAFETY: `r * cols + k + 16` is within the `R` rows of `w`.
+                let ws = unsafe { s.load(w.as_ptr().add(r * cols + k)) };
+                for t in 0..T {
+                    acc[r][t] = s.fma(ws, xs[t], acc[r][t]);
+                }
+            }
+            k += LANES;
+        }
+        if full < cols {
+            for r in 0..R {
+                let ws = s.load_partial(&w[r * cols + full..(r + 1) * cols]);
+                for t in 0..T {
+                    let xs = s.load_partial(&x[t * cols + full..(t + 1) * cols]);
+                    acc[r][t] = s.fma(ws, xs, acc[r][t]);
+                }
+            }
+        }
+        for t in 0..T {
+            // SAFETY: these rows are written by this work item alone.
+            let y = unsafe { self.output.at(token + t, self.first + row, R) };
+            for r in 0..R {
+                y[r] = s.reduce_add(acc[r][t]);
+            }
+        }
+    }
+}

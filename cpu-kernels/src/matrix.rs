@@ -1,0 +1,196 @@
+//! Weight matrices as they lie in a file or in memory: borrowed, row-major, checked once.
+
+use crate::error::{Error, check_len};
+use half::{bf16, f16};
+use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
+use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
+use halfbyte_q8::BlockQ8_0;
+
+/// The weights of a matrix, row after row.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Weights<'a> {
+    /// Single precision.
+    F32(&'a [f32]),
+    /// IEEE half precision.
+    F16(&'a [f16]),
+    /// bfloat16.
+    Bf16(&'a [bf16]),
+    /// Groups of 32: f16 scale, 8-bit codes.
+    Q8_0(&'a [BlockQ8_0]),
+    /// Groups of 32: f16 scale, 4-bit codes, `w = d * (q - 8)`.
+    Q4_0(&'a [BlockQ4_0]),
+    /// Groups of 32: f16 scale and min, 4-bit codes, `w = d * q + m`.
+    Q4_1(&'a [BlockQ4_1]),
+    /// MLX affine 4-bit groups.
+    Affine4(Affine4<'a>),
+    /// K-quant super-blocks of 256, 4-bit; read by dequantizing.
+    Q4K(&'a [BlockQ4K]),
+    /// K-quant super-blocks of 256, 6-bit; read by dequantizing.
+    Q6K(&'a [BlockQ6K]),
+}
+
+/// MLX affine 4-bit weights: `w = scale * code + bias` by groups along a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Affine4<'a> {
+    /// Eight codes a word, lowest nibble first: `cols / 8` words a row.
+    pub codes: &'a [u32],
+    /// `cols / group` scales a row.
+    pub scales: Parameters<'a>,
+    /// `cols / group` biases a row, stored in the type of the scales.
+    pub biases: Parameters<'a>,
+    /// Weights that share a scale and a bias: 32, 64 or 128.
+    pub group: usize,
+}
+
+/// Scales or biases in the type that a file stores.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Parameters<'a> {
+    /// Single precision.
+    F32(&'a [f32]),
+    /// IEEE half precision.
+    F16(&'a [f16]),
+    /// bfloat16.
+    Bf16(&'a [bf16]),
+}
+
+impl Parameters<'_> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(v) => v.len(),
+            Self::F16(v) => v.len(),
+            Self::Bf16(v) => v.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number `i`, exactly.
+    ///
+    /// # Panics
+    /// If `i` is out of range.
+    #[inline(always)]
+    pub fn get(&self, i: usize) -> f32 {
+        match self {
+            Self::F32(v) => v[i],
+            Self::F16(v) => v[i].to_f32(),
+            Self::Bf16(v) => v[i].to_f32(),
+        }
+    }
+}
+
+/// A weight matrix of `rows` outputs by `cols` inputs, borrowed; its sizes are known to agree.
+///
+/// ```
+/// use halfbyte_cpu_kernels::{Matrix, Weights};
+/// let w = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+/// let m = Matrix::new(Weights::F32(&w), 2, 3).unwrap();
+/// let mut row = [0.0; 3];
+/// m.decode_row(1, &mut row).unwrap();
+/// assert_eq!(row, [4.0, 5.0, 6.0]);
+/// assert_eq!(
+///     Matrix::new(Weights::F32(&w), 4, 3).unwrap_err().to_string(),
+///     "weights: expected 12 elements, got 6"
+/// );
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    weights: Weights<'a>,
+    rows: usize,
+    cols: usize,
+}
+
+impl<'a> Matrix<'a> {
+    /// `weights` as `rows` x `cols`.
+    ///
+    /// # Errors
+    /// [`Error::Group`] if `cols` is no multiple of the format's group, [`Error::Length`] if the weights are
+    /// more or fewer than the shape needs, [`Error::Shape`] for an affine group other than 32, 64 or 128.
+    pub fn new(weights: Weights<'a>, rows: usize, cols: usize) -> Result<Self, Error> {
+        let blocks = |group: usize, len: usize| {
+            if cols % group != 0 {
+                return Err(Error::Group { what: "weights", cols, group });
+            }
+            check_len("weights", rows.saturating_mul(cols / group), len)
+        };
+        match weights {
+            Weights::F32(w) => blocks(1, w.len())?,
+            Weights::F16(w) => blocks(1, w.len())?,
+            Weights::Bf16(w) => blocks(1, w.len())?,
+            Weights::Q8_0(w) => blocks(32, w.len())?,
+            Weights::Q4_0(w) => blocks(32, w.len())?,
+            Weights::Q4_1(w) => blocks(32, w.len())?,
+            Weights::Q4K(w) => blocks(256, w.len())?,
+            Weights::Q6K(w) => blocks(256, w.len())?,
+            Weights::Affine4(w) => {
+                if ![32, 64, 128].contains(&w.group) {
+                    return Err(Error::Shape {
+                        what: "affine group (32, 64 or 128)",
+                        expected: 64,
+                        got: w.group,
+                    });
+                }
+                blocks(w.group, w.scales.len())?;
+                check_len("affine codes", rows.saturating_mul(cols / 8), w.codes.len())?;
+                check_len("affine biases", w.scales.len(), w.biases.len())?;
+            }
+        }
+        Ok(Self { weights, rows, cols })
+    }
+
+    /// Outputs.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Inputs.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// The weights.
+    pub fn weights(&self) -> Weights<'a> {
+        self.weights
+    }
+
+    /// Bytes that the weights take.
+    pub fn bytes(&self) -> usize {
+        match self.weights {
+            Weights::F32(w) => size_of_val(w),
+            Weights::F16(w) => size_of_val(w),
+            Weights::Bf16(w) => size_of_val(w),
+            Weights::Q8_0(w) => size_of_val(w),
+            Weights::Q4_0(w) => size_of_val(w),
+            Weights::Q4_1(w) => size_of_val(w),
+            Weights::Q4K(w) => size_of_val(w),
+            Weights::Q6K(w) => size_of_val(w),
+            Weights::Affine4(w) => {
+                let width = if matches!(w.scales, Parameters::F32(_)) { 4 } else { 2 };
+                size_of_val(w.codes) + 2 * width * w.scales.len()
+            }
+        }
+    }
+
+    /// Whether [`crate::gemm_int8`] multiplies these weights; [`crate::gemm_f32`] multiplies all.
+    pub fn supports_int8(&self) -> bool {
+        matches!(self.weights, Weights::Q8_0(_) | Weights::Q4_0(_) | Weights::Q4_1(_) | Weights::Affine4(_))
+    }
+
+    /// Writes row `row` as f32, by the format's own formula: what an embedding look-up needs.
+    ///
+    /// # Errors
+    /// [`Error::Length`] if `out` is not `cols` long, [`Error::Shape`] if there is no such row.
+    pub fn decode_row(&self, row: usize, out: &mut [f32]) -> Result<(), Error> {
+        check_len("decoded row", self.cols, out.len())?;
+        if row >= self.rows {
+            return Err(Error::Shape { what: "row below the number of rows", expected: self.rows, got: row });
+        }
+        crate::Isa::fastest().dispatch(crate::float::DecodeRows { matrix: *self, first: row, rows: 1, out });
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! The plain f64 twin of every kernel: what the tests of all paths, and of other devices, compare with.
+//!
+//! Written for being read, from the formulas alone; shares no code with the kernels.
+
+use crate::matrix::{Matrix, Parameters, Weights};
+use crate::rope::RopeOrder;
+use halfbyte_q8::Activations;
+
+/// Weight (`row`, `col`) by its format's formula.
+///
+/// # Panics
+/// If there is no such weight.
+pub fn weight(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
+    assert!(row < w.rows() && col < w.cols(), "weight ({row}, {col}) of {} x {}", w.rows(), w.cols());
+    let i = row * w.cols() + col;
+    let nibble =
+        |codes: &[u8; 16]| f64::from(if i % 32 < 16 { codes[i % 32] & 15 } else { codes[i % 32 - 16] >> 4 });
+    match w.weights() {
+        Weights::F32(v) => f64::from(v[i]),
+        Weights::F16(v) => v[i].to_f64(),
+        Weights::Bf16(v) => v[i].to_f64(),
+        Weights::Q8_0(b) => b[i / 32].scale.to_f64() * f64::from(b[i / 32].codes[i % 32]),
+        Weights::Q4_0(b) => b[i / 32].scale.to_f64() * (nibble(&b[i / 32].codes) - 8.0),
+        Weights::Q4_1(b) => b[i / 32].scale.to_f64() * nibble(&b[i / 32].codes) + b[i / 32].min.to_f64(),
+        Weights::Affine4(a) => {
+            let code = a.codes[i / 8] >> (4 * (i % 8)) & 15;
+            let parameter = |p: Parameters<'_>| f64::from(p.get(i / a.group));
+            parameter(a.scales) * f64::from(code) + parameter(a.biases)
+        }
+        Weights::Q4K(b) => f64::from(b[i / 256].dequantize()[i % 256]),
+        Weights::Q6K(b) => f64::from(b[i / 256].dequantize()[i % 256]),
+    }
+}
+
+/// One token's outputs, and for each the sum of the magnitudes of its products, which error bounds scale with.
+///
+/// # Panics
+/// If `x` is not `w.cols()` long.
+pub fn matvec_f32(w: &Matrix<'_>, x: &[f32]) -> Vec<(f64, f64)> {
+    assert_eq!(x.len(), w.cols());
+    let products = |row| x.iter().enumerate().map(move |(k, &x)| weight(w, row, k) * f64::from(x));
+    (0..w.rows()).map(|row| (products(row).sum(), products(row).map(f64::abs).sum())).collect()
+}
+
+/// The same for row `token` of int8 activations, `x = a * code`.
+///
+/// # Panics
+/// If the columns differ or there is no such row.
+pub fn matvec_int8(w: &Matrix<'_>, x: &Activations, token: usize) -> Vec<(f64, f64)> {
+    let (codes, scales) = (x.codes(token), x.scales(token));
+    let x: Vec<f64> =
+        codes.iter().enumerate().map(|(k, &q)| f64::from(q) * f64::from(scales[k / 32])).collect();
+    assert_eq!(x.len(), w.cols());
+    let products = |row| x.iter().enumerate().map(move |(k, &x)| weight(w, row, k) * x);
+    (0..w.rows()).map(|row| (products(row).sum(), products(row).map(f64::abs).sum())).collect()
+}
+
+/// One row of [`crate::rms_norm`].
+pub fn rms_norm(x: &[f32], weight: &[f32], eps: f32) -> Vec<f64> {
+    let mean = x.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / x.len() as f64;
+    let scale = 1.0 / (mean + f64::from(eps)).sqrt();
+    x.iter().zip(weight).map(|(&x, &w)| f64::from(x) * scale * f64::from(w)).collect()
+}
+
+/// One head of [`crate::rope`] at `position`.
+pub fn rope(head: &[f32], frequencies: &[f64], order: RopeOrder, position: usize) -> Vec<f64> {
+    let mut out: Vec<f64> = head.iter().map(|&x| f64::from(x)).collect();
+    for (i, f) in frequencies.iter().enumerate() {
+        let (a, b) = match order {
+            RopeOrder::Adjacent => (2 * i, 2 * i + 1),
+            RopeOrder::Halves => (i, i + frequencies.len()),
+        };
+        let (sin, cos) = (position as f64 * f).sin_cos();
+        let (x, y) = (f64::from(head[a]), f64::from(head[b]));
+        (out[a], out[b]) = (x * cos - y * sin, x * sin + y * cos);
+    }
+    out
+}
+
+/// One element of [`crate::swiglu`].
+pub fn swiglu(gate: f32, up: f32) -> f64 {
+    let gate = f64::from(gate);
+    gate / (1.0 + (-gate).exp()) * f64::from(up)
+}
+
+/// [`crate::softmax`] of finite numbers.
+pub fn softmax(x: &[f32]) -> Vec<f64> {
+    let top = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let e: Vec<f64> = x.iter().map(|&x| (f64::from(x) - f64::from(top)).exp()).collect();
+    let sum: f64 = e.iter().sum();
+    e.iter().map(|e| e / sum).collect()
+}

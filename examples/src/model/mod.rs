@@ -1,0 +1,68 @@
+//! The transformer: hyperparameters and weights of a file ([`Model`]), and one conversation with it ([`Session`]).
+//!
+//! ```text
+//! ids -> embedding rows -> per layer: norm -> q, k, v -> rope -> KV cache -> attention -> output + residual
+//!                                     norm -> gate, up -> SwiGLU -> down + residual
+//!     -> norm -> logits
+//! ```
+//!
+//! A prompt takes the path in chunks of rows, a reply a row at a time. Every kernel on the way promises that a
+//! row's bits do not depend on the rows beside it, so neither do the logits.
+
+mod config;
+mod error;
+mod session;
+mod weights;
+
+pub use config::{Architecture, Config};
+pub use error::Error;
+pub use session::{ActivationType, Session, SessionOptions};
+
+use crate::gguf::Gguf;
+use weights::ModelWeights;
+
+/// A model: its hyperparameters, and its weights where they lie in an open file.
+#[derive(Debug)]
+pub struct Model<'a> {
+    config: Config,
+    weights: ModelWeights<'a>,
+}
+
+impl<'a> Model<'a> {
+    /// The model in `gguf`, every tensor found and checked; no weight is copied but norms and biases.
+    ///
+    /// # Errors
+    /// As [`Config::from_gguf`]; a tensor that is missing, superfluous, of the wrong shape or of an unsupported
+    /// type, by its name.
+    pub fn from_gguf(gguf: &'a Gguf) -> Result<Self, Error> {
+        let config = Config::from_gguf(gguf)?;
+        let weights = ModelWeights::from_gguf(gguf, &config)?;
+        Ok(Self { config, weights })
+    }
+
+    /// The sizes and constants.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether logits are made with the embedding matrix.
+    pub fn is_tied(&self) -> bool {
+        self.weights.tied
+    }
+
+    /// Bytes of weights that each decoded token reads.
+    pub fn bytes_per_token(&self) -> usize {
+        self.weights.matrices().map(|m| m.bytes()).sum()
+    }
+
+    /// Weights in all matrices that a token is multiplied by.
+    pub fn weights_per_token(&self) -> usize {
+        self.weights.matrices().map(|m| m.rows() * m.cols()).sum()
+    }
+
+    /// Matrices that int8 activations are multiplied by when asked for, and the number of all matrices; the rest
+    /// (F32, F16, BF16, Q4_K, Q6_K) always takes f32 activations.
+    pub fn int8_matrices(&self) -> (usize, usize) {
+        (self.weights.matrices().filter(|m| m.supports_int8()).count(), self.weights.matrices().count())
+    }
+}

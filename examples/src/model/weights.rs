@@ -1,0 +1,162 @@
+//! The tensors of a model, found by name, checked by shape, used where they lie.
+
+use super::config::{Architecture, Config};
+use super::Error;
+use crate::gguf::{Gguf, TensorInfo, TensorType};
+use half::{bf16, f16};
+use halfbyte_cpu_kernels::{Matrix, Weights};
+use std::collections::HashSet;
+
+/// All weights of a model, borrowed from its file.
+#[derive(Debug)]
+pub(super) struct ModelWeights<'a> {
+    pub(super) embedding: Matrix<'a>,
+    pub(super) layers: Vec<LayerWeights<'a>>,
+    pub(super) norm: Vec<f32>,
+    /// The embedding again where the two are tied.
+    pub(super) output: Matrix<'a>,
+    pub(super) tied: bool,
+}
+
+/// One layer.
+#[derive(Debug)]
+pub(super) struct LayerWeights<'a> {
+    pub(super) attention_norm: Vec<f32>,
+    pub(super) q: Linear<'a>,
+    pub(super) k: Linear<'a>,
+    pub(super) v: Linear<'a>,
+    /// Norms over each head of q and k, where the architecture has them.
+    pub(super) head_norms: Option<[Vec<f32>; 2]>,
+    pub(super) attention_output: Matrix<'a>,
+    pub(super) feed_forward_norm: Vec<f32>,
+    pub(super) gate: Matrix<'a>,
+    pub(super) up: Matrix<'a>,
+    pub(super) down: Matrix<'a>,
+}
+
+/// A matrix and perhaps a bias.
+#[derive(Debug)]
+pub(super) struct Linear<'a> {
+    pub(super) weight: Matrix<'a>,
+    pub(super) bias: Option<Vec<f32>>,
+}
+
+/// Takes tensors by name and remembers which, so that what is left over can be named.
+struct Taker<'a> {
+    gguf: &'a Gguf,
+    taken: HashSet<String>,
+}
+
+impl<'a> Taker<'a> {
+    fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix<'a>, Error> {
+        let info = self.gguf.tensor(name)?;
+        self.taken.insert(name.to_owned());
+        matrix(self.gguf, info, rows, cols)
+    }
+
+    fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, Error> {
+        self.taken.insert(name.to_owned());
+        vector(self.gguf, name, len)
+    }
+
+    fn linear(&mut self, name: &str, rows: usize, cols: usize, needs_bias: bool) -> Result<Linear<'a>, Error> {
+        let weight = self.matrix(&format!("{name}.weight"), rows, cols)?;
+        let bias = format!("{name}.bias");
+        let bias = if needs_bias || self.gguf.opt_tensor(&bias).is_some() {
+            Some(self.vector(&bias, rows)?)
+        } else {
+            None
+        };
+        Ok(Linear { weight, bias })
+    }
+}
+
+impl<'a> ModelWeights<'a> {
+    /// Finds every tensor that `config` asks for, and no other.
+    pub(super) fn from_gguf(gguf: &'a Gguf, config: &Config) -> Result<Self, Error> {
+        let c = config;
+        let mut take = Taker { gguf, taken: HashSet::new() };
+        let embedding = take.matrix("token_embd.weight", c.n_vocab, c.width)?;
+        let mut layers = Vec::new();
+        for i in 0..c.n_layers {
+            let name = |part: &str| format!("blk.{i}.{part}");
+            let qkv_bias = c.architecture == Architecture::Qwen2;
+            layers.push(LayerWeights {
+                attention_norm: take.vector(&name("attn_norm.weight"), c.width)?,
+                q: take.linear(&name("attn_q"), c.q_width(), c.width, qkv_bias)?,
+                k: take.linear(&name("attn_k"), c.kv_width(), c.width, qkv_bias)?,
+                v: take.linear(&name("attn_v"), c.kv_width(), c.width, qkv_bias)?,
+                head_norms: match c.architecture {
+                    Architecture::Qwen3 => Some([
+                        take.vector(&name("attn_q_norm.weight"), c.head_dim)?,
+                        take.vector(&name("attn_k_norm.weight"), c.head_dim)?,
+                    ]),
+                    _ => None,
+                },
+                attention_output: take.matrix(&name("attn_output.weight"), c.width, c.q_width())?,
+                feed_forward_norm: take.vector(&name("ffn_norm.weight"), c.width)?,
+                gate: take.matrix(&name("ffn_gate.weight"), c.feed_forward, c.width)?,
+                up: take.matrix(&name("ffn_up.weight"), c.feed_forward, c.width)?,
+                down: take.matrix(&name("ffn_down.weight"), c.width, c.feed_forward)?,
+            });
+        }
+        let norm = take.vector("output_norm.weight", c.width)?;
+        let tied = gguf.opt_tensor("output.weight").is_none();
+        let output = if tied { embedding } else { take.matrix("output.weight", c.n_vocab, c.width)? };
+        // Read with the hyperparameters.
+        take.taken.insert("rope_freqs.weight".to_owned());
+        if let Some(extra) = gguf.tensors().iter().find(|t| !take.taken.contains(&t.name)) {
+            return Err(Error::ExtraTensor { tensor: extra.name.clone(), architecture: c.architecture.name() });
+        }
+        Ok(Self { embedding, layers, norm, output, tied })
+    }
+
+    /// Every matrix that each token is multiplied by.
+    pub(super) fn matrices(&self) -> impl Iterator<Item = &Matrix<'a>> {
+        self.layers
+            .iter()
+            .flat_map(|l| {
+                [&l.q.weight, &l.k.weight, &l.v.weight, &l.attention_output, &l.gate, &l.up, &l.down]
+            })
+            .chain([&self.output])
+    }
+}
+
+fn shape(info: &TensorInfo, expected: &[usize]) -> Result<(), Error> {
+    if info.dims == expected {
+        Ok(())
+    } else {
+        let (expected, got) = (expected.to_vec(), info.dims.to_vec());
+        Err(Error::TensorShape { tensor: info.name.clone(), expected, got })
+    }
+}
+
+/// Tensor `info` as a matrix of `rows` outputs by `cols` inputs, in place.
+fn matrix<'a>(gguf: &'a Gguf, info: &TensorInfo, rows: usize, cols: usize) -> Result<Matrix<'a>, Error> {
+    info.require_supported()?;
+    shape(info, &[cols, rows])?;
+    let weights = match info.ty {
+        TensorType::F32 => Weights::F32(gguf.view(info)?),
+        TensorType::F16 => Weights::F16(gguf.view(info)?),
+        TensorType::BF16 => Weights::Bf16(gguf.view(info)?),
+        TensorType::Q8_0 => Weights::Q8_0(gguf.view(info)?),
+        TensorType::Q4_0 => Weights::Q4_0(gguf.view(info)?),
+        TensorType::Q4_1 => Weights::Q4_1(gguf.view(info)?),
+        TensorType::Q4_K => Weights::Q4K(gguf.view(info)?),
+        // `require_supported` leaves only this one.
+        _ => Weights::Q6K(gguf.view(info)?),
+    };
+    Ok(Matrix::new(weights, rows, cols)?)
+}
+
+/// The norm, bias or factors called `name`, as f32.
+pub(super) fn vector(gguf: &Gguf, name: &str, len: usize) -> Result<Vec<f32>, Error> {
+    let info = gguf.tensor(name)?;
+    shape(info, &[len])?;
+    match info.ty {
+        TensorType::F32 => Ok(gguf.view::<f32>(info)?.to_vec()),
+        TensorType::F16 => Ok(gguf.view::<f16>(info)?.iter().map(|v| v.to_f32()).collect()),
+        TensorType::BF16 => Ok(gguf.view::<bf16>(info)?.iter().map(|v| v.to_f32()).collect()),
+        _ => Err(Error::VectorType { tensor: info.name.clone(), got: info.ty.name() }),
+    }
+}

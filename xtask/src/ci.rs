@@ -1,0 +1,30 @@
+//! `cargo xtask ci`: what has to hold for a change to land.
+
+use crate::{fetch_model, readme, shell};
+use anyhow::Result;
+use std::process::Command;
+
+/// Runs every check, the quick ones first, and stops at the first that fails.
+///
+/// # Errors
+/// The check that failed.
+pub(crate) fn run() -> Result<()> {
+    shell::cargo("fmt --all --check")?;
+    shell::cargo("clippy --workspace --all-targets --locked -- -D warnings")?;
+    shell::run(
+        Command::new("cargo")
+            .args(["doc", "--workspace", "--no-deps", "--locked"])
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    )?;
+    fetch_model::run()?;
+    // In CI a missing model is a failure; elsewhere its tests only say that they were skipped.
+    shell::run(
+        Command::new("cargo").args(["test", "--workspace", "--locked"]).env("HALFBYTE_REQUIRE_MODEL", "1"),
+    )?;
+    shell::run(
+        Command::new("cargo")
+            .args(["test", "--workspace", "--locked", "--release"])
+            .env("HALFBYTE_REQUIRE_MODEL", "1"),
+    )?;
+    readme::run()
+}

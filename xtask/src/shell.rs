@@ -1,0 +1,39 @@
+//! Running commands from the workspace's root, loudly.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// The workspace's root.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+/// Prints `command`, runs it in the workspace's root, and says how long it took.
+///
+/// # Errors
+/// If it can't be started or exits with anything but 0.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let shown = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|a| a.to_string_lossy().into_owned())
+        .collect::<Vec<_>>()
+        .join(" ");
+    println!("\n$ {shown}");
+    let start = Instant::now();
+    let status = command.current_dir(root()).status().with_context(|| format!("{shown}: can't be started"))?;
+    println!("# {:.1} s", start.elapsed().as_secs_f64());
+    if !status.success() {
+        bail!("{shown}: {status}");
+    }
+    Ok(())
+}
+
+/// [`run`] for cargo with arguments split at spaces.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn cargo(args: &str) -> Result<()> {
+    run(Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into())).args(args.split_whitespace()))
+}
