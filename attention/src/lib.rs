@@ -1,1 +1,15 @@
-//! attention
+#![doc = include_str!("../README.md")]
+
+mod attention;
+mod cache;
+mod element;
+mod error;
+mod output;
+mod params;
+pub mod reference;
+mod tile;
+
+pub use attention::attention;
+pub use cache::{KvCache, KvType};
+pub use error::Error;
+pub use params::AttentionParams;

@@ -1,0 +1,106 @@
+//! What a caller can get wrong.
+
+/// Why a call of this crate was refused. Nothing has been written when one is returned.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A slice has the wrong length.
+    #[error("{what}: expected {expected} elements, got {got}")]
+    Length {
+        /// Which argument.
+        what: &'static str,
+        /// The elements it must have.
+        expected: usize,
+        /// The elements it has.
+        got: usize,
+    },
+    /// A slice is not a whole number of rows.
+    #[error("{what}: {got} elements are not a whole number of rows of {width}")]
+    NotWholeRows {
+        /// Which argument.
+        what: &'static str,
+        /// Elements in a row.
+        width: usize,
+        /// The elements it has.
+        got: usize,
+    },
+    /// A size that must be positive is 0.
+    #[error("{what} must be at least 1, got 0")]
+    Zero {
+        /// Which size.
+        what: &'static str,
+    },
+    /// The query heads can't be dealt out evenly to the key/value heads.
+    #[error("n_heads ({n_heads}) is not a multiple of n_kv_heads ({n_kv_heads})")]
+    HeadGroups {
+        /// Query heads.
+        n_heads: usize,
+        /// Key/value heads.
+        n_kv_heads: usize,
+    },
+    /// The scale of the scores is NaN or infinite.
+    #[error("scale must be a finite number, got {got}")]
+    Scale {
+        /// The scale.
+        got: f32,
+    },
+    /// The parameters and the cache disagree on a size.
+    #[error("{what}: the parameters say {expected}, the cache has {got}")]
+    Shape {
+        /// Which size.
+        what: &'static str,
+        /// The parameters' size.
+        expected: usize,
+        /// The cache's size.
+        got: usize,
+    },
+    /// The cache can't take so many more positions.
+    #[error("{rows} more positions do not fit into a cache of {capacity} that holds {len}")]
+    Full {
+        /// Positions that the cache can hold.
+        capacity: usize,
+        /// Positions that it holds.
+        len: usize,
+        /// Positions that were to be added.
+        rows: usize,
+    },
+    /// A query stands at a position whose key is not in the cache.
+    #[error("queries at positions {first} to {first} + {rows} need as many cached positions, the cache holds {len}")]
+    Position {
+        /// Position of the first query row.
+        first: usize,
+        /// Query rows.
+        rows: usize,
+        /// Positions that the cache holds.
+        len: usize,
+    },
+    /// A cache of this shape does not fit in memory.
+    #[error(
+        "no memory for a cache of {capacity} positions, {n_kv_heads} heads of {head_dim}, {bytes_per_element} bytes a number"
+    )]
+    TooLarge {
+        /// Positions asked for.
+        capacity: usize,
+        /// Key/value heads asked for.
+        n_kv_heads: usize,
+        /// Elements of a head.
+        head_dim: usize,
+        /// Bytes of one stored number.
+        bytes_per_element: usize,
+    },
+}
+
+/// [`Error::Length`] unless `got == expected`.
+pub(crate) fn check_len(what: &'static str, expected: usize, got: usize) -> Result<(), Error> {
+    if expected == got { Ok(()) } else { Err(Error::Length { what, expected, got }) }
+}
+
+/// [`Error::Shape`] unless `got == expected`.
+pub(crate) fn check_shape(what: &'static str, expected: usize, got: usize) -> Result<(), Error> {
+    if expected == got { Ok(()) } else { Err(Error::Shape { what, expected, got }) }
+}
+
+/// [`Error::Zero`] if `size` is 0.
+pub(crate) fn check_positive(what: &'static str, size: usize) -> Result<(), Error> {
+    if size == 0 { Err(Error::Zero { what }) } else { Ok(()) }
+}

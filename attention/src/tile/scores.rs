@@ -1,0 +1,108 @@
+//! Scores: the dot products of up to four queries with the keys of a block.
+//!
+//! A score is a chain of fused multiply-adds over the head, sixteen lanes wide, started at zero:
+//! lane `i` sums `q[i] k[i]`, then `q[16 + i] k[16 + i]`, ...; `Simd::reduce_add` folds the lanes. Sixteen chains
+//! run before their lanes are folded together by `reduce_add_each`, which has the same bits.
+
+use super::{BLOCK, QUAD, Weights, register_rich};
+use crate::element::Element;
+use halfbyte_cpu_kernels::simd::{LANES, Simd};
+
+/// Keys whose chains run side by side.
+const KEYS: usize = 4;
+
+/// Scores of `L` queries, `vectors * 16` elements each and one after the other at `q`, with the first `n` keys of
+/// a block, laid out alike at `k`: `out[i][..n]` for query `i`. What lies behind them in `out` is unspecified.
+///
+/// # Safety
+/// `L * vectors * 16` f32 are readable at `q`, `n * vectors * 16` elements at `k`, and `0 < n <= BLOCK`.
+#[inline(always)]
+pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
+    s: S,
+    vectors: usize,
+    q: *const f32,
+    k: *const E,
+    n: usize,
+    out: &mut Weights,
+) {
+    // Sixteen chains a step: one query by 16 keys, two by 8, or three or four by 4.
+    let keys = match L {
+        1 => 16,
+        2 => 8,
+        _ => 4,
+    };
+    let mut first = 0;
+    while first < n {
+        let mut sums = [s.splat(0.0); LANES];
+        let mut from = 0;
+        while from < keys {
+            // A step past the last key reads that key again; nothing looks at such a score.
+            let mut pointers = [k; KEYS];
+            for (i, p) in pointers.iter_mut().enumerate() {
+                let key = (first + from + i).min(n - 1);
+                // SAFETY: `key` is below `n`, so the pointer stays inside the caller's keys.
+                *p = unsafe { k.add(key * vectors * LANES) };
+            }
+            if register_rich::<S>() {
+                // SAFETY: `L` queries are readable, and so is a key at each pointer.
+                let chains = unsafe { chains::<S, E, L>(s, vectors, q, pointers) };
+                for i in 0..L {
+                    for j in 0..KEYS {
+                        sums[i * keys + from + j] = chains[i][j];
+                    }
+                }
+            } else {
+                for i in 0..L {
+                    // SAFETY: query `i` is one of the `L` that are readable.
+                    let q = unsafe { q.add(i * vectors * LANES) };
+                    // SAFETY: a query is readable at `q`, and so is a key at each pointer.
+                    let [chains] = unsafe { chains::<S, E, 1>(s, vectors, q, pointers) };
+                    for j in 0..KEYS {
+                        sums[i * keys + from + j] = chains[j];
+                    }
+                }
+            }
+            from += KEYS;
+        }
+        let sums = s.to_array(s.reduce_add_each(sums));
+        for i in 0..L {
+            out.0[i][first..first + keys].copy_from_slice(&sums[i * keys..][..keys]);
+        }
+        first += keys;
+    }
+}
+
+/// The unfolded sums of `L` queries by four keys.
+///
+/// # Safety
+/// `L * vectors * 16` f32 are readable at `q` and `vectors * 16` elements at each of `k`.
+#[inline(always)]
+unsafe fn chains<S: Simd, E: Element, const L: usize>(
+    s: S,
+    vectors: usize,
+    q: *const f32,
+    k: [*const E; KEYS],
+) -> [[S::F32; KEYS]; L] {
+    let mut sums = [[s.splat(0.0); KEYS]; L];
+    for d in 0..vectors {
+        let mut keys = [s.splat(0.0); KEYS];
+        for j in 0..KEYS {
+            // SAFETY: vector `d` lies inside key `j`.
+            let p = unsafe { k[j].add(d * LANES) };
+            // SAFETY: as above, all 16 elements of it.
+            keys[j] = unsafe { E::load(s, p) };
+        }
+        for i in 0..L {
+            // SAFETY: vector `d` lies inside query `i`.
+            let p = unsafe { q.add((i * vectors + d) * LANES) };
+            // SAFETY: as above, all 16 elements of it.
+            let query = unsafe { s.load(p) };
+            for j in 0..KEYS {
+                sums[i][j] = s.fma(query, keys[j], sums[i][j]);
+            }
+        }
+    }
+    sums
+}
+
+const _: () = assert!(BLOCK.is_multiple_of(LANES) && QUAD == KEYS);

@@ -1,0 +1,48 @@
+//! The online softmax of one query over one block.
+//!
+//! With `m` the largest score so far and `l` the sum of the weights so far, in sixteen lanes by key modulo 16, a
+//! block with scores `x` does
+//!
+//! ```text
+//! m'    = max(m, x[0], x[1], ..)
+//! alpha = exp(m - m')                  what earlier blocks have to be multiplied by
+//! p[j]  = exp(x[j] - m')               the block's weights
+//! l     = l * alpha + p[0..16] + p[16..32] + ..
+//! ```
+//!
+//! Where every score up to here is -inf, `m' = -inf` gives way to 0 in the differences: weights of 0, not NaN.
+
+use super::BLOCK;
+use halfbyte_cpu_kernels::simd::{LANES, Simd, exp};
+
+/// Turns the scores of the first `n` keys into weights in place and gives `alpha` in all lanes. `sums` has 16
+/// elements, `0 < n <= BLOCK`; what lies behind the first `n` becomes weights of 0 up to a whole vector.
+#[inline(always)]
+pub(super) fn softmax<S: Simd>(
+    s: S,
+    scores: &mut [f32; BLOCK],
+    n: usize,
+    max: &mut f32,
+    sums: &mut [f32],
+) -> S::F32 {
+    let used = n.next_multiple_of(LANES);
+    scores[n..used].fill(f32::NEG_INFINITY);
+    let scores = &mut scores[..used];
+    let mut largest = s.splat(f32::NEG_INFINITY);
+    for x in scores.chunks_exact(LANES) {
+        largest = s.max(largest, s.load_slice(x));
+    }
+    let largest = s.reduce_max(largest);
+    let new = if *max > largest { *max } else { largest };
+    let base = s.splat(if new == f32::NEG_INFINITY { 0.0 } else { new });
+    let alpha = exp(s, s.sub(s.splat(*max), base));
+    let mut sum = s.mul(s.load_slice(sums), alpha);
+    for x in scores.chunks_exact_mut(LANES) {
+        let p = exp(s, s.sub(s.load_slice(x), base));
+        s.store_slice(x, p);
+        sum = s.add(sum, p);
+    }
+    *max = new;
+    s.store_slice(sums, sum);
+    alpha
+}
