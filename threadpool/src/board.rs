@@ -1,49 +1,64 @@
 //! The board: what the poster and the workers share. PROTOCOL.md tells the whole story; this file is its steps.
 //!
-//! Each field sits on cache lines of its own, by who writes it when: the ticket changes with every claim, the
-//! job's fields once a job, the count of pending items when a thread is done with its share, and a worker's
-//! flags only around its sleep.
+//! What goes to the workers (ticket and job) shares a cache line, so that the one that sees the new ticket has
+//! the whole job with it. What comes back (the count of pending items) has its own, as has each worker's flags.
 
+use std::cell::Cell;
 use std::ops::Range;
-use std::ptr;
 
 use crate::panics::FirstPanic;
 use crate::spin::Spin;
 use crate::sync::{
-    AtomicBool, AtomicPtr, AtomicU64, CachePadded, Mutex, Ordering, Thread, current, fence, lock, park, yield_now,
+    AtomicBool, AtomicU64, CachePadded, Mutex, Ordering, Thread, UnsafeCell, current, fence, lock, park,
+    yield_now,
 };
 use crate::ticket::{AtomicShape, AtomicTicket, CONTROL, FIRST, Shape, Ticket};
 
-/// A job, on its caller's stack. It outlives its last claimed item because the caller waits for that.
-pub(crate) struct Job<'a> {
-    body: &'a (dyn Fn(Range<usize>) + Sync),
-    /// Added to every item number.
-    base: usize,
-    panic: &'a FirstPanic,
+thread_local! {
+    static IN_ITEM: Cell<bool> = const { Cell::new(false) };
 }
 
-impl<'a> Job<'a> {
-    pub(crate) fn new(body: &'a (dyn Fn(Range<usize>) + Sync), base: usize, panic: &'a FirstPanic) -> Self {
-        Self { body, base, panic }
-    }
+/// Whether this thread is running an item of some pool's job.
+pub(crate) fn in_item() -> bool {
+    IN_ITEM.get()
+}
 
+/// What to run on a job's items.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) body: &'a (dyn Fn(Range<usize>) + Sync),
+    /// Added to every item number.
+    pub(crate) base: usize,
+    pub(crate) panic: &'a FirstPanic,
+}
+
+impl Job<'_> {
     /// Runs one claimed chunk. Does not unwind.
-    fn run(&self, range: Range<u32>) {
+    fn run(self, range: Range<u32>) {
+        // It was false: in an item nothing is posted, and nothing claimed.
+        IN_ITEM.set(true);
         self.panic.catch(|| (self.body)(self.base + range.start as usize..self.base + range.end as usize));
+        IN_ITEM.set(false);
     }
 }
 
 /// Set in [`Board::pending`] when the caller sleeps; above any count of items.
 const CALLER_SLEEPS: u64 = 1 << 63;
 
-/// The fields of the posted job that change once a job.
-#[derive(Debug, Default)]
+/// The posted job.
 struct Posted {
+    ticket: AtomicTicket,
     shape: AtomicShape,
-    /// Valid to follow while a claimed item of the job is pending. Relaxed throughout: stored before the
-    /// ticket is published (release), loaded after a claim (acquire), so the ticket orders it.
-    job: AtomicPtr<Job<'static>>,
+    /// Written by the poster while no claimed item is pending, read only by who has claimed an item that is:
+    /// the ticket orders the two.
+    job: UnsafeCell<Option<Job<'static>>>,
 }
+
+// SAFETY: only `job` is not Sync by itself. `Board::run` writes it, one thread at a time, while no claimed item is
+// pending; `Board::help` reads it, while an item claimed by the reader is pending. The two are ordered: write to
+// read by the ticket (release in `publish`, acquire in `claim`), read to write by `pending` (release in `report`,
+// acquire in `wait`). What is in it may be used by any thread: `Job` is Send and Sync.
+unsafe impl Sync for Posted {}
 
 /// A worker's flags. Only that worker writes them.
 #[derive(Debug, Default)]
@@ -55,9 +70,7 @@ struct Flags {
 }
 
 /// See the module documentation.
-#[derive(Debug)]
 pub(crate) struct Board {
-    ticket: CachePadded<AtomicTicket>,
     posted: CachePadded<Posted>,
     /// The posted job's items that are not reported as done, and [`CALLER_SLEEPS`].
     pending: CachePadded<AtomicU64>,
@@ -65,43 +78,71 @@ pub(crate) struct Board {
     /// The caller that set [`CALLER_SLEEPS`].
     sleeping_caller: Mutex<Option<Thread>>,
     stop: AtomicBool,
+    /// Held by the poster.
+    turn: Mutex<()>,
 }
 
-/// The poster's steps. The caller of each must hold the pool's lock: there is one poster at a time.
+/// The poster's steps. All but [`run`](Self::run) and [`stop`](Self::stop) need `turn`.
 impl Board {
     /// A board with nothing posted, for `workers` workers. `generation` is [`FIRST`], or a later one in a test.
     pub(crate) fn new(workers: usize, generation: u32) -> Self {
         Self {
-            ticket: CachePadded(AtomicTicket::new(Ticket::closed(generation))),
-            posted: CachePadded::default(),
+            posted: CachePadded(Posted {
+                ticket: AtomicTicket::new(Ticket::closed(generation)),
+                shape: AtomicShape::default(),
+                job: UnsafeCell::new(None),
+            }),
             pending: CachePadded::default(),
             workers: (0..workers).map(|_| CachePadded::default()).collect(),
             sleeping_caller: Mutex::new(None),
             stop: AtomicBool::new(false),
+            turn: Mutex::new(()),
         }
     }
 
-    /// Posts a job and returns its generation. Wakes at most as many sleepers as there are chunks for, the
-    /// caller's own first one left aside.
-    ///
-    /// The caller must not let `job` go before [`wait`](Self::wait) has returned.
-    pub(crate) fn post<'t>(
+    /// Runs all items of a job, on this thread and on those of `workers` that come to help, and returns when all
+    /// are done. Waits for its turn first.
+    pub(crate) fn run<'t>(
         &self,
-        job: &Job<'_>,
+        job: Job<'_>,
         shape: Shape,
         workers: impl Iterator<Item = &'t Thread> + Clone,
+    ) {
+        let _turn = lock(&self.turn);
+        let guard = AbortOnUnwind;
+        let first = 0..shape.chunk.min(shape.n_items);
+        let generation = self.post(job, shape, first.end, workers);
+        job.run(first.clone());
+        self.wait(first.end + self.help(generation));
+        std::mem::forget(guard);
+    }
+
+    /// Posts a job whose first `claimed` items are claimed already, by the poster, and returns its generation.
+    /// Wakes at most as many sleepers as there are other chunks.
+    fn post<'t>(
+        &self,
+        job: Job<'_>,
+        shape: Shape,
+        claimed: u32,
+        workers: impl Iterator<Item = &'t Thread> + Clone,
     ) -> u32 {
-        let generation = match self.ticket.close().wrapping_add(1) {
+        let generation = match self.posted.ticket.close().wrapping_add(1) {
             CONTROL => self.restart_generations(workers.clone()),
             next => next,
         };
         self.posted.shape.store(shape);
-        self.posted.job.store(ptr::from_ref(job).cast_mut().cast(), Ordering::Relaxed);
-        // Relaxed: published by the ticket; the finished job's reports are all in, or `wait` had not returned.
+        // SAFETY: only the lifetime changes, and the job is used only until `run`, whose callers lend it, returns:
+        // `help` copies it for a claimed item, and `run` does not return, not even by unwinding, before `wait` has
+        // seen all claimed items reported.
+        let job = unsafe { std::mem::transmute::<Job<'_>, Job<'static>>(job) };
+        // SAFETY: `turn` makes this the only writer. All items of the last job have been reported, and none can
+        // be claimed since the ticket is closed, so nobody reads.
+        self.posted.job.with_mut(|slot| unsafe { *slot = Some(job) });
+        // Relaxed: published by the ticket. No report of the last job is still to come, or `wait` had not returned.
         self.pending.store(u64::from(shape.n_items), Ordering::Relaxed);
-        self.publish(Ticket::new(generation, 0));
-        let helpers = shape.n_items.div_ceil(shape.chunk) - 1;
-        self.wake(workers, helpers as usize);
+        self.publish(Ticket::new(generation, claimed));
+        let others = (shape.n_items - claimed).div_ceil(shape.chunk);
+        self.wake(workers, others as usize);
         generation
     }
 
@@ -133,6 +174,7 @@ impl Board {
 
     /// Ends the workers: each leaves [`work`](Self::work) when it next looks at the ticket.
     pub(crate) fn stop<'t>(&self, workers: impl Iterator<Item = &'t Thread>) {
+        let _turn = lock(&self.turn);
         // Relaxed: published by the control ticket.
         self.stop.store(true, Ordering::Relaxed);
         self.publish(Ticket::closed(CONTROL));
@@ -160,7 +202,7 @@ impl Board {
 
     /// Publishes, and orders that before the look at the sleepers' flags that follows in [`wake`](Self::wake).
     fn publish(&self, ticket: Ticket) {
-        self.ticket.publish(ticket);
+        self.posted.ticket.publish(ticket);
         // Pairs with the fence in `sleep_until_changed`: of two threads that each write one thing and then read
         // the other's, at least one sees the other's write.
         fence(Ordering::SeqCst);
@@ -200,13 +242,12 @@ impl Board {
     /// Runs chunks of the job of `generation` until none are left, and returns how many items that was.
     pub(crate) fn help(&self, generation: u32) -> u32 {
         let mut done = 0;
-        while let Some(range) = self.ticket.claim(generation, &self.posted.shape) {
+        while let Some(range) = self.posted.ticket.claim(generation, &self.posted.shape) {
             done += range.end - range.start;
-            let job = self.posted.job.load(Ordering::Relaxed);
-            // SAFETY: the claim succeeded, so the pointer is the one stored with this generation (ticket.rs),
-            // and the job it points to lives until `wait` returns, which it does not do before the items of
-            // this claim are reported (a worker) or before `help` returns (the caller itself).
-            let job = unsafe { &*job };
+            // SAFETY: an item claimed here is pending until this thread reports it (or, for the poster, until it
+            // has returned to `run`), so nobody writes; and the claim shows that this generation's job is there.
+            let job = self.posted.job.with(|slot| unsafe { *slot });
+            let Some(job) = job else { unreachable!("a claim without a job") };
             job.run(range);
         }
         done
@@ -234,7 +275,7 @@ impl Board {
     fn next_generation(&self, seen: u32, flags: &Flags) -> u32 {
         let mut spin = Spin::default();
         loop {
-            let generation = self.ticket.load().generation();
+            let generation = self.posted.ticket.load().generation();
             if generation != seen {
                 return generation;
             }
@@ -251,10 +292,27 @@ impl Board {
         // and unparks, or this thread sees the new ticket and does not park.
         flags.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        while self.ticket.load().generation() == seen {
+        while self.posted.ticket.load().generation() == seen {
             park();
         }
         // Relaxed: a poster that still sees it raised wakes a thread that is awake, which is harmless.
         flags.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Board {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Board").field("ticket", &self.posted.ticket.load()).finish_non_exhaustive()
+    }
+}
+
+/// Ends the process if dropped: a job's caller must not unwind past the job while workers may be using it.
+/// Nothing between is known to panic; this is what makes that a matter of a bug's cost and not of soundness.
+struct AbortOnUnwind;
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        eprintln!("halfbyte-threadpool: panic while a job was posted; aborting");
+        std::process::abort();
     }
 }

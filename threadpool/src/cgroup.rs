@@ -34,7 +34,9 @@ pub(crate) fn quota(read: ReadFile<'_>) -> Option<f64> {
     group_dirs(&groups, &mounts)
         .into_iter()
         .filter_map(|(version, dir)| match version {
-            Version::V1 => parse_cfs(&read(&dir.join("cpu.cfs_quota_us"))?, &read(&dir.join("cpu.cfs_period_us"))?),
+            Version::V1 => {
+                parse_cfs(&read(&dir.join("cpu.cfs_quota_us"))?, &read(&dir.join("cpu.cfs_period_us"))?)
+            }
             Version::V2 => parse_cpu_max(&read(&dir.join("cpu.max"))?),
         })
         .min_by(f64::total_cmp)
@@ -182,7 +184,8 @@ mod tests {
     #[test]
     fn missing_or_broken_files_are_no_limit() {
         assert_eq!(quota_of(&[]), None);
-        let files = [("/proc/self/cgroup", "nonsense\n::\n0"), ("/proc/self/mountinfo", " - \n-\n1 2 3 - cgroup2")];
+        let files =
+            [("/proc/self/cgroup", "nonsense\n::\n0"), ("/proc/self/mountinfo", " - \n-\n1 2 3 - cgroup2")];
         assert_eq!(quota_of(&files), None);
     }
 }

@@ -75,7 +75,11 @@ impl CpuLimits {
     pub fn detect() -> Self {
         let available = std::thread::available_parallelism().map_or(1, NonZero::get);
         let read: ReadFile<'_> = &|path| std::fs::read_to_string(path).ok();
-        if cfg!(target_os = "linux") { Self::from_files(available, read) } else { Self::new(available, None, None) }
+        if cfg!(target_os = "linux") {
+            Self::from_files(available, read)
+        } else {
+            Self::new(available, None, None)
+        }
     }
 
     fn from_files(available: usize, read: ReadFile<'_>) -> Self {
@@ -84,7 +88,9 @@ impl CpuLimits {
         let quota = cgroup::quota(read);
         match (online, mask) {
             // The mask may name CPUs that could be plugged in but are not.
-            (Some(online), Some(mask)) => Self::new(online.len(), Some(online.intersection(&mask).count()), quota),
+            (Some(online), Some(mask)) => {
+                Self::new(online.len(), Some(online.intersection(&mask).count()), quota)
+            }
             _ => Self::new(available, None, quota),
         }
     }
@@ -117,7 +123,8 @@ impl CpuLimits {
     pub fn default_threads(&self, wanted: Option<&str>) -> Result<DefaultThreads, Error> {
         if let Some(wanted) = wanted {
             let count = wanted.parse().ok().filter(|count| (1..=MAX_THREADS).contains(count));
-            let count = count.ok_or_else(|| Error::Override { variable: THREADS_VARIABLE, got: wanted.to_owned() })?;
+            let count = count
+                .ok_or_else(|| Error::Override { variable: THREADS_VARIABLE, got: wanted.to_owned() })?;
             return Ok(DefaultThreads { count, reason: format!("{THREADS_VARIABLE} is set to {count}") });
         }
         let usable = self.usable();

@@ -1,13 +1,12 @@
 //! The pool: its threads, and the calls that give them work.
 
-use std::cell::Cell;
 use std::io;
 use std::ops::Range;
 
 use crate::Error;
-use crate::board::{Board, Job};
+use crate::board::{Board, Job, in_item};
 use crate::panics::{FirstPanic, for_each};
-use crate::sync::{Arc, Builder, JoinHandle, Mutex, Thread, lock};
+use crate::sync::{Arc, Builder, JoinHandle, Thread};
 use crate::ticket::{self, MAX_ITEMS, Shape};
 
 /// The most threads a pool can have. Far beyond use; it catches numbers that went wrong on the way.
@@ -15,11 +14,6 @@ pub const MAX_THREADS: usize = 1024;
 
 /// Chunks a thread gets on average when the caller leaves the chunk size to the pool.
 const DEFAULT_CHUNKS_PER_THREAD: usize = 4;
-
-thread_local! {
-    /// Whether this thread is running an item of some pool's job.
-    static IN_ITEM: Cell<bool> = const { Cell::new(false) };
-}
 
 /// A fork-join pool: a call splits its items among the pool's threads and returns when all are done.
 ///
@@ -56,8 +50,6 @@ pub struct ThreadPool {
     board: Arc<Board>,
     /// Workers 1, 2, ...; the caller is number 0.
     workers: Vec<JoinHandle<()>>,
-    /// Held by the one caller that may post.
-    turn: Mutex<()>,
 }
 
 impl ThreadPool {
@@ -85,18 +77,13 @@ impl ThreadPool {
         let mut pool = Self {
             board: Arc::new(Board::new(threads - 1, generation)),
             workers: Vec::with_capacity(threads - 1),
-            turn: Mutex::new(()),
         };
         for worker in 1..threads {
             let board = Arc::clone(&pool.board);
-            let work = Box::new(move || {
-                IN_ITEM.set(true);
-                board.work(worker - 1, generation);
-            });
+            let work = Box::new(move || board.work(worker - 1, generation));
             let builder = Builder::new().name(format!("halfbyte-{worker}"));
             // On failure `pool` is dropped here, which joins the workers it has.
-            let handle =
-                spawn(builder, work).map_err(|source| Error::Spawn { worker, threads, source })?;
+            let handle = spawn(builder, work).map_err(|source| Error::Spawn { worker, threads, source })?;
             pool.workers.push(handle);
         }
         Ok(pool)
@@ -204,30 +191,18 @@ impl ThreadPool {
         // Whole chunks to a window keep the borders of chunks where they would be in a single job.
         let window = window - window % chunk;
         let panic = FirstPanic::default();
-        if n_items <= chunk || self.workers.is_empty() || IN_ITEM.get() {
+        if n_items <= chunk || self.workers.is_empty() || in_item() {
             for start in (0..n_items).step_by(chunk) {
                 panic.catch(|| body(start..n_items.min(start.saturating_add(chunk))));
             }
         } else {
-            let _turn = lock(&self.turn);
             for base in (0..n_items).step_by(window) {
                 // Both fit: neither is more than `window`.
                 let shape = Shape { n_items: window.min(n_items - base) as u32, chunk: chunk as u32 };
-                self.run(&Job::new(body, base, &panic), shape);
+                self.board.run(Job { body, base, panic: &panic }, shape, self.worker_threads());
             }
         }
         panic.resume();
-    }
-
-    /// Posts a job, works on it, and waits until it is done. Needs the turn.
-    fn run(&self, job: &Job<'_>, shape: Shape) {
-        let guard = AbortOnUnwind;
-        let generation = self.board.post(job, shape, self.worker_threads());
-        IN_ITEM.set(true);
-        let own = self.board.help(generation);
-        IN_ITEM.set(false);
-        self.board.wait(own);
-        std::mem::forget(guard);
     }
 
     fn worker_threads(&self) -> impl Iterator<Item = &Thread> + Clone {
@@ -252,17 +227,6 @@ impl std::fmt::Debug for ThreadPool {
     }
 }
 
-/// Ends the process if dropped: a job's caller must not unwind past the job while workers may be using it.
-/// Nothing between is known to panic; this is what makes that a matter of a bug's cost and not of soundness.
-struct AbortOnUnwind;
-
-impl Drop for AbortOnUnwind {
-    fn drop(&mut self) {
-        eprintln!("halfbyte-threadpool: panic while a job was posted; aborting");
-        std::process::abort();
-    }
-}
-
 /// Where a slice starts, for the threads that take it apart.
 struct Parts<T>(*mut T);
 
@@ -278,7 +242,7 @@ unsafe impl<T: Send> Sync for Parts<T> {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::{AtomicU64, Ordering};
+    use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
     fn pool_from_generation(threads: usize, generation: u32) -> ThreadPool {
         ThreadPool::build(threads, generation, |builder, work| builder.spawn(work)).unwrap()
@@ -320,8 +284,7 @@ mod tests {
             let mut seen = seen.into_inner().unwrap();
             seen.sort_by_key(|range| range.start);
             let chunk = if chunk == 0 { pool.default_chunk(n) } else { chunk }.min(window as usize);
-            let expected: Vec<_> =
-                (0..n).step_by(chunk).map(|start| start..n.min(start + chunk)).collect();
+            let expected: Vec<_> = (0..n).step_by(chunk).map(|start| start..n.min(start + chunk)).collect();
             assert_eq!(seen, expected, "n {n}, chunk {chunk}, window {window}");
         }
     }

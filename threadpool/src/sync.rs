@@ -6,7 +6,7 @@
 //! (no SeqCst accesses), mutexes and park/unpark.
 
 pub(crate) use std::hint::spin_loop;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 pub(crate) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) use std::thread::{Builder, JoinHandle, Thread, current, park, yield_now};
 
@@ -29,5 +29,26 @@ impl<T> Deref for CachePadded<T> {
 
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+/// A cell whose accesses the pool orders by itself, with the interface of a model checker's cell, which reports
+/// accesses that are not ordered.
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    /// For reading.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        f(self.0.get())
+    }
+
+    /// For writing.
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        f(self.0.get())
     }
 }
