@@ -16,14 +16,14 @@ pub enum Error {
         /// The elements it has.
         got: usize,
     },
-    /// A row's length is no multiple of the format's group.
-    #[error("{what}: a row of {cols} weights is not a whole number of groups of {group}")]
+    /// A number of elements is no multiple of what they come in: the format's group, or a row.
+    #[error("{what}: {cols} is not a whole number of groups of {group}")]
     Group {
-        /// Which argument.
+        /// Which number.
         what: &'static str,
-        /// The row's length.
+        /// The elements.
         cols: usize,
-        /// The format's group or block.
+        /// The elements of a group.
         group: usize,
     },
     /// Two arguments disagree on a size.

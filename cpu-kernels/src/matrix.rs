@@ -37,7 +37,7 @@ pub struct Affine4<'a> {
     pub codes: &'a [u32],
     /// `cols / group` scales a row.
     pub scales: Parameters<'a>,
-    /// `cols / group` biases a row, stored in the type of the scales.
+    /// `cols / group` biases a row; files store them in the type of the scales, but any will do.
     pub biases: Parameters<'a>,
     /// Weights that share a scale and a bias: 32, 64 or 128.
     pub group: usize,
@@ -114,7 +114,7 @@ impl<'a> Matrix<'a> {
     pub fn new(weights: Weights<'a>, rows: usize, cols: usize) -> Result<Self, Error> {
         let blocks = |group: usize, len: usize| {
             if cols % group != 0 {
-                return Err(Error::Group { what: "weights", cols, group });
+                return Err(Error::Group { what: "columns of the weights", cols, group });
             }
             check_len("weights", rows.saturating_mul(cols / group), len)
         };
@@ -170,8 +170,8 @@ impl<'a> Matrix<'a> {
             Weights::Q4K(w) => size_of_val(w),
             Weights::Q6K(w) => size_of_val(w),
             Weights::Affine4(w) => {
-                let width = if matches!(w.scales, Parameters::F32(_)) { 4 } else { 2 };
-                size_of_val(w.codes) + 2 * width * w.scales.len()
+                let bytes = |p: Parameters<'_>| p.len() * if matches!(p, Parameters::F32(_)) { 4 } else { 2 };
+                size_of_val(w.codes) + bytes(w.scales) + bytes(w.biases)
             }
         }
     }

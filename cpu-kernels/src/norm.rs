@@ -9,11 +9,15 @@ use crate::simd::{Kernel, LANES, Simd};
 /// `x` and `y` are rows x `weight.len()`, row-major.
 ///
 /// Numerics: the squares are summed in sixteen f32 lanes by fma; the result is `(x * r) * weight` with
-/// `r = 1 / sqrt(mean + eps)`, one rounding an operation, within `(n / 16 + 12) * 2^-24` of the exact value for
-/// rows of `n`. NaN and infinity spread over their row. A row's bits depend on that row alone.
+/// `r = 1 / sqrt(mean + eps)`, one rounding an operation, within `(n / 32 + 8) * 2^-24` of the exact value,
+/// relatively, for rows of `n`. A row's bits depend on that row alone.
+///
+/// NaN makes its whole row NaN. Where the sum of the squares is infinite (an infinite element, or magnitudes from
+/// about `1.8e19 / sqrt(n)` on) `r` is 0: infinite elements become NaN and the rest of the row 0.
 ///
 /// # Errors
-/// [`Error::Length`] if `x` is no whole number of rows or `y` differs in length. Nothing is written then.
+/// [`Error::Group`] if `x` is no whole number of rows or `weight` is empty, [`Error::Length`] if `y` differs in
+/// length from `x`. Nothing is written then.
 ///
 /// ```
 /// use halfbyte_cpu_kernels::{Context, rms_norm};
@@ -28,7 +32,11 @@ pub fn rms_norm(ctx: Context<'_>, x: &[f32], weight: &[f32], eps: f32, y: &mut [
     let n = weight.len();
     check_len("y", x.len(), y.len())?;
     if n == 0 || x.len() % n != 0 {
-        return Err(Error::Group { what: "rms_norm", cols: x.len(), group: n });
+        return Err(Error::Group {
+            what: "elements of x, rows of the length of weight",
+            cols: x.len(),
+            group: n,
+        });
     }
     let rows_a_chunk = (x.len() / n).div_ceil(4 * ctx.pool.threads()).max(1);
     ctx.pool.par_chunks_mut(y, rows_a_chunk * n, |i, y| {

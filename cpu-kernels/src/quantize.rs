@@ -20,7 +20,11 @@ pub fn quantize_activations(
     out: &mut Activations,
 ) -> Result<(), Error> {
     check_len("x", rows.saturating_mul(cols), x.len())?;
-    out.resize(rows, cols).map_err(|_| Error::Group { what: "activations", cols, group: GROUP })?;
+    out.resize(rows, cols).map_err(|_| Error::Group {
+        what: "columns of the activations",
+        cols,
+        group: GROUP,
+    })?;
     let (codes, scales, sums) = out.rows_mut().into_parts();
     if rows <= 1 || ctx.pool.threads() == 1 {
         ctx.isa.dispatch(QuantizeGroups { x, codes, scales, sums });

@@ -32,6 +32,18 @@ pub fn weight(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
     }
 }
 
+/// `|d q| + |m|` of weight (`row`, `col`) where the format has a minimum `m`, else the weight's magnitude: kernels
+/// on int8 activations add the two terms up apart, so their errors scale with this.
+fn magnitude(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
+    let i = row * w.cols() + col;
+    let min = match w.weights() {
+        Weights::Q4_1(b) => b[i / 32].min.to_f64(),
+        Weights::Affine4(a) => f64::from(a.biases.get(i / a.group)),
+        _ => 0.0,
+    };
+    (weight(w, row, col) - min).abs() + min.abs()
+}
+
 /// One token's outputs, and for each the sum of the magnitudes of its products, which error bounds scale with.
 ///
 /// # Panics
@@ -42,7 +54,8 @@ pub fn matvec_f32(w: &Matrix<'_>, x: &[f32]) -> Vec<(f64, f64)> {
     (0..w.rows()).map(|row| (products(row).sum(), products(row).map(f64::abs).sum())).collect()
 }
 
-/// The same for row `token` of int8 activations, `x = a * code`.
+/// The same for row `token` of int8 activations, `x = a * code`; the magnitudes are sums of `(|d q| + |m|) |x|` for
+/// formats with a minimum `m`.
 ///
 /// # Panics
 /// If the columns differ or there is no such row.
@@ -51,8 +64,13 @@ pub fn matvec_int8(w: &Matrix<'_>, x: &Activations, token: usize) -> Vec<(f64, f
     let x: Vec<f64> =
         codes.iter().enumerate().map(|(k, &q)| f64::from(q) * f64::from(scales[k / 32])).collect();
     assert_eq!(x.len(), w.cols());
-    let products = |row| x.iter().enumerate().map(move |(k, &x)| weight(w, row, k) * x);
-    (0..w.rows()).map(|row| (products(row).sum(), products(row).map(f64::abs).sum())).collect()
+    let inputs = || x.iter().enumerate();
+    (0..w.rows())
+        .map(|row| {
+            let sum = inputs().map(|(k, x)| weight(w, row, k) * x).sum();
+            (sum, inputs().map(|(k, x)| magnitude(w, row, k) * x.abs()).sum())
+        })
+        .collect()
 }
 
 /// One row of [`crate::rms_norm`].

@@ -63,7 +63,9 @@ impl RopeTable {
 ///
 /// `x` is rows x `n_heads` x `head_dim`, row-major; rows follow from its length.
 ///
-/// Numerics: `(a cos - b sin, a sin + b cos)`, each product and sum rounded once, with tabulated cosines and sines.
+/// Numerics: `(a cos - b sin, a sin + b cos)`, each product and sum rounded once, with tabulated cosines and sines:
+/// within `3 * 2^-24 * (|a cos| + |b sin|)` of the exact value, to first order (`|a sin| + |b cos|` for the other).
+/// Elements that are not rotated keep their bits.
 ///
 /// # Errors
 /// [`Error::Group`] if `x` is no whole number of rows, [`Error::Shape`] if a head is shorter than the rotated part
@@ -76,9 +78,13 @@ pub fn rope(
     table: &RopeTable,
     first: usize,
 ) -> Result<(), Error> {
-    let row = n_heads * head_dim;
+    let row = n_heads.saturating_mul(head_dim);
     if row == 0 || x.len() % row != 0 {
-        return Err(Error::Group { what: "rope", cols: x.len(), group: row });
+        return Err(Error::Group {
+            what: "elements of x, rows of n_heads x head_dim",
+            cols: x.len(),
+            group: row,
+        });
     }
     let pairs = table.pairs();
     if 2 * pairs > head_dim {

@@ -33,8 +33,9 @@ pub fn matvec_f32(ctx: Context<'_>, w: &Matrix<'_>, x: &[f32], y: &mut [f32]) ->
 /// supported.
 ///
 /// Numerics: weights are decoded exactly as their format says (one rounding for formats with a minimum, none for
-/// the others); sums run in sixteen f32 lanes by fma, so the error is at most `(cols / 16 + 4) * 2^-24` times the
-/// sum of the products' magnitudes. A row's bits depend on its weights and its activations alone.
+/// the others); sums run in sixteen f32 lanes by fma, so the error is at most `(ceil(cols / 16) + 5) * 2^-24` times
+/// the sum of the products' magnitudes, to first order and barring underflow. NaN in `x` makes that token's outputs
+/// NaN. A row's bits depend on its weights and its activations alone. With no columns every output is 0.
 ///
 /// # Errors
 /// [`Error::Length`] if `x` is not `tokens` x `cols` or `y` not `tokens` x `rows` long. Nothing is written then.
@@ -60,6 +61,10 @@ pub fn gemm_f32(
     let (rows, cols) = (w.rows(), w.cols());
     check_len("x", tokens.saturating_mul(cols), x.len())?;
     check_len("y", tokens.saturating_mul(rows), y.len())?;
+    if cols == 0 {
+        y.fill(0.0);
+        return Ok(());
+    }
     if tokens == 0 {
         return Ok(());
     }

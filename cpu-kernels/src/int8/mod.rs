@@ -49,8 +49,12 @@ pub fn matvec_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f
 /// Q4_0, Q4_1 and MLX affine 4-bit.
 ///
 /// Numerics: per group of 32 the integer dot product is exact; then one rounding for `scale * a`, one for each
-/// fma into one of two f32 accumulators (even and odd groups), one for their sum. A group with a NaN activation
-/// scale makes the token's whole output NaN. A row's bits depend on its weights and its activations alone.
+/// fma into one of two f32 accumulators (even and odd groups), one for their sum. So the error is at most
+/// `(ceil(groups / 2) + 2) * 2^-24` times the sum over groups of `|scale * a * dot|`, to first order and barring
+/// underflow; for formats with a minimum `(2 ceil(groups / 2) + 2) * 2^-24` times the sum of `|scale * a * dot|`
+/// and `|min * a * sum|`, which may be larger than the sum of their products' magnitudes. A group with a NaN
+/// activation scale makes the token's whole output NaN. A row's bits depend on its weights and its activations
+/// alone. With no columns every output is 0.
 ///
 /// # Errors
 /// [`Error::Unsupported`] for other weight types, [`Error::Shape`] if the columns differ, [`Error::Length`] if
@@ -58,11 +62,11 @@ pub fn matvec_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f
 ///
 /// ```
 /// use halfbyte_cpu_kernels::{Context, Matrix, Weights, gemm_int8};
-/// use halfbyte_q8::{Activations, BlockQ8_0, quantize_row};
+/// use halfbyte_q8::{Activations, quantize_row};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let pool = halfbyte_threadpool::ThreadPool::new(2)?;
 /// let ctx = Context::new(&pool)?;
-/// let mut blocks = vec![BlockQ8_0::default(); 2]; // two rows of 32 weights
+/// let mut blocks = vec![bytemuck::Zeroable::zeroed(); 2]; // two rows of 32 weights
 /// quantize_row(&[1.0; 64], &mut blocks)?;
 /// let w = Matrix::new(Weights::Q8_0(&blocks), 2, 32)?;
 /// let mut x = Activations::new();

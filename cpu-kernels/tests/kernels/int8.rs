@@ -1,0 +1,205 @@
+//! Quantized weights against int8 activations.
+
+use crate::support::{
+    Format, INT8, Parameter, Rng, assert_same, assert_within, everywhere, property, relative, run,
+    run_everywhere,
+};
+use halfbyte_cpu_kernels::{Matrix, gemm_int8, matvec_int8, reference};
+use halfbyte_q8::Activations;
+use proptest::prelude::*;
+
+fn quantized(x: &[f32], rows: usize, cols: usize) -> Activations {
+    let mut out = Activations::new();
+    out.quantize(x, rows, cols).unwrap();
+    out
+}
+
+/// Activations of scale 1 whose codes come from `code`: products with weights of scale 1 are integers.
+fn integers(rows: usize, cols: usize, mut code: impl FnMut() -> i8) -> Activations {
+    let mut x = Activations::new();
+    x.resize(rows, cols).unwrap();
+    for row in 0..rows {
+        let (codes, scales, sums) = x.row_mut(row);
+        codes.fill_with(&mut code);
+        scales.fill(1.0);
+        for (sum, group) in sums.iter_mut().zip(codes.chunks(32)) {
+            *sum = group.iter().map(|&q| i32::from(q)).sum();
+        }
+    }
+    x
+}
+
+fn gemm_everywhere(w: &Matrix<'_>, x: &Activations) -> Vec<f32> {
+    run_everywhere(x.rows() * w.rows(), |ctx, y| gemm_int8(ctx, w, x, y).unwrap())
+}
+
+/// Any shape: rows around multiples of 16, from one group to an odd or even number, no token to 20.
+fn shapes() -> impl Strategy<Value = (u64, Format, usize, usize, usize)> {
+    let format = prop::sample::select(INT8.to_vec());
+    (any::<u64>(), format, 1usize..40, 1usize..6, 0usize..21)
+}
+
+#[test]
+fn every_path_is_within_the_bound_of_the_f64_twin_and_equal_to_scalar() {
+    property(shapes(), |(seed, format, rows, groups, tokens)| {
+        let cols = groups * format.group();
+        let mut rng = Rng(seed);
+        let stored = format.random(rows, cols, &mut rng);
+        let w = stored.rows(0, rows, cols);
+        let x = quantized(&rng.vector(tokens * cols), tokens, cols);
+        let y = gemm_everywhere(&w, &x);
+        let fmas_a_group = if matches!(format, Format::Q8_0 | Format::Q4_0) { 1 } else { 2 };
+        let bound = relative((cols / 32).div_ceil(2) as f64 * f64::from(fmas_a_group) + 2.0);
+        for (token, y) in y.chunks(rows).enumerate() {
+            for (&got, (want, magnitude)) in y.iter().zip(reference::matvec_int8(&w, &x, token)) {
+                assert_within(got, want, bound * magnitude, "gemm_int8");
+            }
+        }
+    });
+}
+
+/// Field case: the same request alone, in a batch, with other thread counts; also the same row beside others.
+#[test]
+fn bits_depend_on_the_row_and_the_token_alone() {
+    property((shapes(), any::<u64>()), |((seed, format, rows, groups, tokens), cut)| {
+        let cols = groups * format.group();
+        let mut rng = Rng(seed);
+        let stored = format.random(rows, cols, &mut rng);
+        let w = stored.rows(0, rows, cols);
+        let x = rng.vector(tokens * cols);
+        let whole = gemm_everywhere(&w, &quantized(&x, tokens, cols));
+        for ctx in everywhere().filter(|ctx| ctx.pool.threads() == 2) {
+            for token in 0..tokens {
+                let alone = quantized(&x[token * cols..][..cols], 1, cols);
+                let y = run(ctx, rows, |ctx, y| matvec_int8(ctx, &w, &alone, y).unwrap());
+                assert_same(&y, &whole[token * rows..][..rows], "a token alone");
+            }
+            // A prompt in two chunks.
+            let first = cut as usize % (tokens + 1);
+            let (a, b) = x.split_at(first * cols);
+            for (x, at, n) in [(a, 0, first), (b, first, tokens - first)] {
+                let x = quantized(x, n, cols);
+                let y = run(ctx, n * rows, |ctx, y| gemm_int8(ctx, &w, &x, y).unwrap());
+                assert_same(&y, &whole[at * rows..][..n * rows], "a chunk of the tokens");
+            }
+            let row = (cut >> 32) as usize % rows;
+            let (one, x) = (stored.rows(row, 1, cols), quantized(&x, tokens, cols));
+            let y = run(ctx, tokens, |ctx, y| gemm_int8(ctx, &one, &x, y).unwrap());
+            let column: Vec<f32> = whole.chunks(rows).map(|y| y[row]).collect();
+            assert_same(&y, &column, "a row alone");
+        }
+    });
+}
+
+/// Field cases: extreme codes through `vpmaddubsw` (255 * 127 * 2 saturates there, nibbles never do), and weights
+/// of -128 with the sign trick. With scales of 1 every sum is an integer that f32 holds exactly, so an output is
+/// the i64 sum or it is wrong.
+#[test]
+fn integer_sums_of_extreme_codes_are_exact() {
+    const EIGHT: [&[u8]; 5] = [&[0x80], &[0x7f], &[0x80, 0x7f], &[0x80, 0x81, 0xff, 0, 1, 0x7f], &[0x81]];
+    const FOUR: [&[u8]; 5] = [&[0x00], &[0xff], &[0x00, 0xff], &[0x0f, 0xf0], &[0x0f, 0xf8, 0x80]];
+    const X: [&[i8]; 5] = [&[127], &[-127], &[127, -127], &[-127, -1, 0, 1, 127], &[0]];
+    let seed = 7;
+    println!("seed {seed}");
+    let mut rng = Rng(seed);
+    let formats = [
+        (Format::Q8_0, 0),
+        (Format::Q4_0, -8),
+        (Format::Q4_1, -5),
+        (Format::Affine(32, Parameter::F32), -15),
+        (Format::Affine(64, Parameter::F16), 15),
+        (Format::Affine(128, Parameter::Bf16), -8),
+    ];
+    for (format, offset) in formats {
+        let (rows, cols, tokens) = (19, 3 * format.group(), 9);
+        for bytes in if format == Format::Q8_0 { EIGHT } else { FOUR } {
+            let min = |_: &mut Rng| offset as f32;
+            let stored = format.build(rows, cols, &mut rng, |_| 1.0, min, |rng| rng.pick(bytes));
+            let w = stored.rows(0, rows, cols);
+            for codes in X {
+                let x = integers(tokens, cols, || rng.pick(codes));
+                let y = gemm_everywhere(&w, &x);
+                for (i, y) in y.into_iter().enumerate() {
+                    let (token, row) = (i / rows, i % rows);
+                    let sum: i64 = x
+                        .codes(token)
+                        .iter()
+                        .enumerate()
+                        .map(|(col, &x)| reference::weight(&w, row, col) as i64 * i64::from(x))
+                        .sum();
+                    assert!(sum.abs() < 1 << 24);
+                    assert_eq!(y, sum as f32, "{format:?} row {row} token {token}");
+                }
+            }
+        }
+    }
+}
+
+/// Values worked out by hand: the twin could share a misreading of the formats with the kernels.
+#[test]
+fn hand_computed_products() {
+    use half::f16;
+    use halfbyte_cpu_kernels::{Affine4, Parameters, Weights};
+    use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
+    // Input i is i + 1: the sum of all is 528, of the first sixteen 136.
+    let mut next = 0;
+    let x = integers(1, 32, || {
+        next += 1;
+        next
+    });
+    let half = f16::from_f32;
+    // Low nibbles (inputs 0 to 15) 9, high nibbles (16 to 31) 7.
+    let codes = [0x79; 16];
+    let q4_0 = [BlockQ4_0 { scale: half(0.5), codes }];
+    let q4_1 = [BlockQ4_1 { scale: half(0.5), min: half(-1.0), codes }];
+    // The same weights: words 0 and 1 hold inputs 0 to 15.
+    let words = [0x9999_9999, 0x9999_9999, 0x7777_7777, 0x7777_7777];
+    let (scales, biases) = (Parameters::F32(&[0.5]), Parameters::F32(&[-1.0]));
+    let affine = Affine4 { codes: &words, scales, biases, group: 32 };
+    // One code set, input 3 of the second word: input 11, which is 12.
+    let single = Affine4 { codes: &[0, 0x5000, 0, 0], scales, biases: Parameters::F32(&[0.0]), group: 32 };
+    let cases = [
+        (Weights::Q4_0(&q4_0), 0.5 * (136.0 - 392.0)),
+        (Weights::Q4_1(&q4_1), 0.5 * (9.0 * 136.0 + 7.0 * 392.0) - 528.0),
+        (Weights::Affine4(affine), 0.5 * (9.0 * 136.0 + 7.0 * 392.0) - 528.0),
+        (Weights::Affine4(single), 0.5 * 5.0 * 12.0),
+    ];
+    for (weights, want) in cases {
+        let w = Matrix::new(weights, 1, 32).unwrap();
+        assert_eq!(gemm_everywhere(&w, &x), [want], "{weights:?}");
+    }
+}
+
+#[test]
+fn a_non_finite_activation_makes_its_token_nan_and_no_other() {
+    let seed = 11;
+    println!("seed {seed}");
+    for format in INT8 {
+        let mut rng = Rng(seed);
+        let (rows, cols, tokens) = (17, 3 * format.group(), 5);
+        let stored = format.random(rows, cols, &mut rng);
+        let w = stored.rows(0, rows, cols);
+        let mut x = rng.vector(tokens * cols);
+        let clean = gemm_everywhere(&w, &quantized(&x, tokens, cols));
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            x[2 * cols + cols / 2] = bad;
+            let y = gemm_everywhere(&w, &quantized(&x, tokens, cols));
+            for token in 0..tokens {
+                let y = &y[token * rows..][..rows];
+                if token == 2 {
+                    assert!(y.iter().all(|y| y.is_nan()), "{format:?} with {bad}");
+                } else {
+                    assert_same(y, &clean[token * rows..][..rows], "a token beside a NaN");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn empty_shapes() {
+    let stored = Format::Q4_0.random(0, 32, &mut Rng(1));
+    assert_eq!(gemm_everywhere(&stored.rows(0, 0, 32), &quantized(&[0.0; 64], 2, 32)), []);
+    let no_columns = stored.rows(0, 3, 0);
+    assert_eq!(gemm_everywhere(&no_columns, &quantized(&[], 2, 0)), [0.0; 6]);
+}

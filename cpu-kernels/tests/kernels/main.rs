@@ -1,0 +1,9 @@
+//! Every kernel on every path that this machine has: against its f64 twin in `reference`, bit for bit against the
+//! scalar path, and at the edges that went wrong elsewhere.
+
+mod float;
+mod int8;
+mod isa;
+mod refusals;
+mod rows;
+mod support;

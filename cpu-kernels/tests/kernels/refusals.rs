@@ -1,0 +1,164 @@
+//! Wrong arguments: the message names what was expected and what came, and nothing is written.
+
+use crate::support::{FLOAT_ONLY, Format, Parameter, Rng, Stored, plain};
+use halfbyte_cpu_kernels::{
+    Affine4, Error, Matrix, Parameters, RopeOrder, RopeTable, Weights, add_assign, gemm_f32, gemm_int8,
+    matvec_f32, matvec_int8, quantize_activations, rms_norm, rope, swiglu,
+};
+use halfbyte_q8::Activations;
+
+/// The message of `call`, which must leave `n` outputs as they were.
+fn refusal(n: usize, call: impl FnOnce(&mut [f32]) -> Result<(), Error>) -> String {
+    let mut y = vec![7.0; n];
+    let error = call(&mut y).expect_err("accepted wrong arguments");
+    assert_eq!(y, vec![7.0; n], "wrote although it refused: {error}");
+    error.to_string()
+}
+
+fn activations(rows: usize, cols: usize) -> Activations {
+    let mut x = Activations::new();
+    x.quantize(&vec![1.0; rows * cols], rows, cols).unwrap();
+    x
+}
+
+fn weights(format: Format, rows: usize, cols: usize) -> Stored {
+    format.random(rows, cols, &mut Rng(1))
+}
+
+#[test]
+fn int8_kernels_name_the_weights_they_do_not_multiply() {
+    for (format, name) in FLOAT_ONLY.into_iter().zip(["F32", "F16", "BF16", "Q4_K", "Q6_K"]) {
+        let stored = weights(format, 2, 256);
+        let w = stored.rows(0, 2, 256);
+        assert!(!w.supports_int8());
+        assert_eq!(
+            refusal(2, |y| gemm_int8(plain(), &w, &activations(1, 256), y)),
+            format!("gemm_int8 does not support {name}; supported: Q8_0, Q4_0, Q4_1, MLX affine 4-bit")
+        );
+    }
+}
+
+#[test]
+fn products_check_every_size() {
+    let stored = weights(Format::Q4_0, 3, 64);
+    let w = stored.rows(0, 3, 64);
+    let x = activations(2, 64);
+    assert!(w.supports_int8());
+    assert_eq!(refusal(5, |y| gemm_int8(plain(), &w, &x, y)), "y: expected 6 elements, got 5");
+    assert_eq!(
+        refusal(6, |y| gemm_int8(plain(), &w, &activations(2, 32), y)),
+        "columns of the activations: expected 64, got 32"
+    );
+    assert_eq!(
+        refusal(6, |y| matvec_int8(plain(), &w, &x, y)),
+        "rows of the activation vector: expected 1, got 2"
+    );
+    assert_eq!(refusal(6, |y| gemm_f32(plain(), &w, &[0.0; 127], 2, y)), "x: expected 128 elements, got 127");
+    assert_eq!(refusal(7, |y| gemm_f32(plain(), &w, &[0.0; 128], 2, y)), "y: expected 6 elements, got 7");
+    assert_eq!(refusal(3, |y| matvec_f32(plain(), &w, &[0.0; 65], y)), "x: expected 64 elements, got 65");
+    assert_eq!(refusal(63, |y| w.decode_row(0, y)), "decoded row: expected 64 elements, got 63");
+    assert_eq!(refusal(64, |y| w.decode_row(3, y)), "row below the number of rows: expected 3, got 3");
+    // A product of sizes that wraps is a length that nothing has.
+    let tokens = usize::MAX / 2;
+    assert!(gemm_f32(plain(), &w, &[], tokens, &mut []).is_err());
+}
+
+#[test]
+fn matrices_check_groups_and_lengths() {
+    fn message(weights: Weights<'_>, rows: usize, cols: usize) -> String {
+        Matrix::new(weights, rows, cols).unwrap_err().to_string()
+    }
+    for (format, cols) in [(Format::Q8_0, 48), (Format::Q4_0, 48), (Format::Q4_1, 48), (Format::Q4K, 384)] {
+        let stored = weights(format, 1, 256);
+        let w = stored.rows(0, 1, 256).weights();
+        assert_eq!(
+            message(w, 1, cols),
+            format!("columns of the weights: {cols} is not a whole number of groups of {}", format.group())
+        );
+        let blocks = 256 / format.group();
+        let wrong = format!("weights: expected {} elements, got {blocks}", 2 * blocks);
+        assert_eq!(message(w, 2, 256), wrong);
+    }
+    assert_eq!(
+        message(Weights::F32(&[0.0; 4]), usize::MAX, 2),
+        format!("weights: expected {} elements, got 4", usize::MAX)
+    );
+    let (codes, four) = ([0; 16], [0.0; 4]);
+    let affine = |codes, scales, biases, group| {
+        let parameters = |n: usize| Parameters::F32(&four[..n]);
+        Weights::Affine4(Affine4 { codes, scales: parameters(scales), biases: parameters(biases), group })
+    };
+    assert_eq!(message(affine(&codes, 2, 2, 48), 1, 96), "affine group (32, 64 or 128): expected 64, got 48");
+    assert_eq!(
+        message(affine(&codes, 2, 2, 64), 1, 96),
+        "columns of the weights: 96 is not a whole number of groups of 64"
+    );
+    assert_eq!(message(affine(&codes, 1, 2, 64), 1, 128), "weights: expected 2 elements, got 1");
+    assert_eq!(message(affine(&codes[1..], 2, 2, 64), 1, 128), "affine codes: expected 16 elements, got 15");
+    assert_eq!(message(affine(&codes, 2, 3, 64), 1, 128), "affine biases: expected 2 elements, got 3");
+}
+
+#[test]
+fn matrices_know_their_bytes() {
+    let bytes = |format, cols| weights(format, 2, cols).rows(0, 2, cols).bytes();
+    assert_eq!(bytes(Format::F32, 10), 80);
+    assert_eq!(bytes(Format::Bf16, 10), 40);
+    assert_eq!(bytes(Format::Q8_0, 64), 2 * 2 * 34);
+    assert_eq!(bytes(Format::Q4_0, 64), 2 * 2 * 18);
+    assert_eq!(bytes(Format::Q4_1, 64), 2 * 2 * 20);
+    assert_eq!(bytes(Format::Affine(64, Parameter::F16), 128), 2 * (64 + 2 * 2 * 2));
+    assert_eq!(bytes(Format::Affine(32, Parameter::F32), 128), 2 * (64 + 2 * 4 * 4));
+    assert_eq!(bytes(Format::Q4K, 256), 2 * 144);
+    assert_eq!(bytes(Format::Q6K, 256), 2 * 210);
+}
+
+#[test]
+fn row_kernels_check_every_size() {
+    let ctx = plain();
+    let (five, six) = ([1.0; 5], [1.0; 6]);
+    assert_eq!(refusal(5, |y| rms_norm(ctx, &six, &[1.0; 3], 0.0, y)), "y: expected 6 elements, got 5");
+    assert_eq!(
+        refusal(6, |y| rms_norm(ctx, &six, &[1.0; 4], 0.0, y)),
+        "elements of x, rows of the length of weight: 6 is not a whole number of groups of 4"
+    );
+    assert_eq!(
+        refusal(6, |y| rms_norm(ctx, &six, &[], 0.0, y)),
+        "elements of x, rows of the length of weight: 6 is not a whole number of groups of 0"
+    );
+    assert_eq!(refusal(6, |y| swiglu(ctx, &six, &five, y)), "up: expected 6 elements, got 5");
+    assert_eq!(refusal(5, |y| swiglu(ctx, &six, &six, y)), "y: expected 6 elements, got 5");
+    assert_eq!(refusal(6, |y| add_assign(ctx, y, &five)), "x: expected 6 elements, got 5");
+
+    let mut table = RopeTable::new(vec![1.0, 0.1], RopeOrder::Halves);
+    table.extend_to(3);
+    assert_eq!((table.pairs(), table.positions()), (2, 3));
+    let rows = "elements of x, rows of n_heads x head_dim";
+    assert_eq!(
+        refusal(6, |y| rope(ctx, y, 1, 4, &table, 0)),
+        format!("{rows}: 6 is not a whole number of groups of 4")
+    );
+    assert_eq!(
+        refusal(6, |y| rope(ctx, y, 0, 4, &table, 0)),
+        format!("{rows}: 6 is not a whole number of groups of 0")
+    );
+    assert!(refusal(6, |y| rope(ctx, y, usize::MAX, 4, &table, 0)).starts_with(rows));
+    assert_eq!(
+        refusal(6, |y| rope(ctx, y, 2, 3, &table, 0)),
+        "head_dim, at least the rotated elements: expected 4, got 3"
+    );
+    assert_eq!(
+        refusal(12, |y| rope(ctx, y, 1, 6, &table, 2)),
+        "positions in the rope table: expected 4, got 3"
+    );
+}
+
+#[test]
+fn a_refused_quantization_leaves_the_activations() {
+    let before = activations(1, 32);
+    let mut x = before.clone();
+    let error = quantize_activations(plain(), &[0.0; 63], 2, 32, &mut x).unwrap_err();
+    assert_eq!(error.to_string(), "x: expected 64 elements, got 63");
+    let error = quantize_activations(plain(), &[0.0; 66], 2, 33, &mut x).unwrap_err();
+    assert_eq!(error.to_string(), "columns of the activations: 33 is not a whole number of groups of 32");
+    assert_eq!(x, before);
+}

@@ -1,0 +1,255 @@
+//! Norms, rope, SwiGLU, residual addition, softmax and the activation quantizer.
+
+use crate::support::{
+    Rng, U, assert_same, assert_within, everywhere, plain, property, relative, run, run_everywhere,
+};
+use halfbyte_cpu_kernels::{
+    Isa, RopeOrder, RopeTable, add_assign, quantize_activations, reference, rms_norm, rope, softmax, swiglu,
+};
+use halfbyte_q8::Activations;
+use proptest::prelude::*;
+
+const NAN: f32 = f32::NAN;
+const INF: f32 = f32::INFINITY;
+
+#[test]
+fn rms_norm_is_within_the_bound_of_its_twin() {
+    property((any::<u64>(), 1usize..300, 0usize..7), |(seed, n, rows)| {
+        let mut rng = Rng(seed);
+        let (x, weight, eps) = (rng.vector(rows * n), rng.vector(n), 1e-5);
+        let y = run_everywhere(x.len(), |ctx, y| rms_norm(ctx, &x, &weight, eps, y).unwrap());
+        let bound = relative(n as f64 / 32.0 + 8.0);
+        for (x, y) in x.chunks(n).zip(y.chunks(n)) {
+            for (&got, want) in y.iter().zip(reference::rms_norm(x, &weight, eps)) {
+                assert_within(got, want, bound * want.abs(), "rms_norm");
+            }
+            let alone = run(plain(), n, |ctx, y| rms_norm(ctx, x, &weight, eps, y).unwrap());
+            assert_same(y, &alone, "a row alone");
+        }
+    });
+}
+
+#[test]
+fn rms_norm_of_what_is_not_finite_or_too_large() {
+    let norm = |x: [f32; 3]| run_everywhere(3, |ctx, y| rms_norm(ctx, &x, &[1.0; 3], 1e-5, y).unwrap());
+    assert!(norm([1.0, NAN, 2.0]).iter().all(|y| y.is_nan()));
+    let y = norm([1.0, -INF, 2.0]);
+    assert!(y[0] == 0.0 && y[1].is_nan() && y[2] == 0.0);
+    assert_eq!(norm([2e19, 1.0, 0.0]), [0.0; 3]);
+    assert_eq!(norm([0.0; 3]), [0.0; 3]);
+    // mean of squares 4, so r = 1/2 (eps is below half a unit in the last place of 4 / 10^7).
+    let y = run_everywhere(4, |ctx, y| {
+        rms_norm(ctx, &[2.0, -2.0, 2.0, 2.0], &[1.0, 1.0, 3.0, 0.0], 0.0, y).unwrap()
+    });
+    assert_eq!(y, [1.0, -1.0, 3.0, 0.0]);
+}
+
+#[test]
+fn rope_is_within_the_bound_of_its_twin_and_leaves_the_rest() {
+    let shape = (1usize..5, 1usize..40, 0usize..30, 0usize..5, 0usize..5000, any::<bool>());
+    property((any::<u64>(), shape), |(seed, (n_heads, pairs, rest, rows, first, adjacent))| {
+        let order = if adjacent { RopeOrder::Adjacent } else { RopeOrder::Halves };
+        let (head_dim, mut rng) = (2 * pairs + rest, Rng(seed));
+        let frequencies = RopeTable::plain_frequencies(10_000.0, 2 * pairs);
+        let mut table = RopeTable::new(frequencies.clone(), order);
+        table.extend_to(first + rows);
+        let x = rng.vector(rows * n_heads * head_dim);
+        let y = run_everywhere(x.len(), |ctx, y| {
+            y.copy_from_slice(&x);
+            rope(ctx, y, n_heads, head_dim, &table, first).unwrap();
+        });
+        for (i, (x, y)) in x.chunks(head_dim).zip(y.chunks(head_dim)).enumerate() {
+            let want = reference::rope(x, &frequencies, order, first + i / n_heads);
+            // |a cos| + |b sin| is at most |a| + |b|, and no pair here has more than 8.
+            for (&got, want) in y.iter().zip(want) {
+                assert_within(got, want, relative(3.0) * 8.0, "rope");
+            }
+            assert_same(&y[2 * pairs..], &x[2 * pairs..], "elements that do not turn");
+        }
+    });
+}
+
+#[test]
+fn rope_turns_known_pairs_by_known_angles() {
+    let turn = |order, position| {
+        let mut table = RopeTable::new(vec![1.0, 0.5], order);
+        table.extend_to(position + 1);
+        run_everywhere(5, |ctx, y| {
+            y.copy_from_slice(&[1.0, 0.0, 0.0, 1.0, 9.0]);
+            rope(ctx, y, 1, 5, &table, position).unwrap();
+        })
+    };
+    assert_eq!(turn(RopeOrder::Adjacent, 0), [1.0, 0.0, 0.0, 1.0, 9.0]);
+    let [cos1, sin1] = [0.540_302_305_868_139_7_f64, 0.841_470_984_807_896_5].map(|v| v as f32);
+    let [cos_half, sin_half] = [0.877_582_561_890_372_7_f64, 0.479_425_538_604_203].map(|v| v as f32);
+    // Pairs (0, 1) and (2, 3): (1, 0) by 1 radian, (0, 1) by half a radian.
+    assert_eq!(turn(RopeOrder::Adjacent, 1), [cos1, sin1, -sin_half, cos_half, 9.0]);
+    // Pairs (0, 2) and (1, 3).
+    assert_eq!(turn(RopeOrder::Halves, 1), [cos1, -sin_half, sin1, cos_half, 9.0]);
+}
+
+#[test]
+fn swiglu_is_within_the_bound_of_its_twin() {
+    property((any::<u64>(), 0usize..10_000), |(seed, n)| {
+        let mut rng = Rng(seed);
+        let gate: Vec<f32> = (0..n).map(|_| rng.f32() * 87.3).collect();
+        let up = rng.vector(n);
+        let y = run_everywhere(n, |ctx, y| swiglu(ctx, &gate, &up, y).unwrap());
+        for i in 0..n {
+            let want = reference::swiglu(gate[i], up[i]);
+            // 2^-149 is the spacing of what underflows.
+            assert_within(y[i], want, relative(10.0) * want.abs() + 2f64.powi(-149), "swiglu");
+        }
+    });
+}
+
+#[test]
+fn swiglu_at_the_ends() {
+    let one = |gate: f32| run_everywhere(1, |ctx, y| swiglu(ctx, &[gate], &[1.0], y).unwrap())[0];
+    assert_eq!(one(0.0), 0.0);
+    assert_within(one(1.0), 0.731_058_578_630_004_9, 10.0 * U, "silu(1)");
+    assert_eq!(one(100.0), 100.0);
+    assert_eq!(one(f32::MAX), f32::MAX);
+    assert_eq!(one(INF), INF);
+    // The exact values are below 1.1e-36: nothing grows again where the exponential ends.
+    for gate in [-87.4, -100.0, -1e10, -1e30, f32::MIN] {
+        assert_eq!(one(gate), 0.0, "silu({gate})");
+    }
+    assert!(one(-INF).is_nan());
+    assert!(one(NAN).is_nan());
+    let up_nan = run_everywhere(2, |ctx, y| swiglu(ctx, &[1.0, 0.0], &[NAN, 1.0], y).unwrap());
+    assert!(up_nan[0].is_nan() && up_nan[1] == 0.0);
+}
+
+#[test]
+fn add_assign_rounds_each_sum_once() {
+    property((any::<u64>(), 0usize..10_000), |(seed, n)| {
+        let mut rng = Rng(seed);
+        let (x, y) = (rng.vector(n), rng.vector(n));
+        let got = run_everywhere(n, |ctx, out| {
+            out.copy_from_slice(&y);
+            add_assign(ctx, out, &x).unwrap();
+        });
+        // An f64 holds the exact sum of these, so this rounds once.
+        let want: Vec<f32> = x.iter().zip(&y).map(|(&x, &y)| (f64::from(x) + f64::from(y)) as f32).collect();
+        assert_same(&got, &want, "add_assign");
+    });
+}
+
+fn softmax_everywhere(x: &[f32]) -> Vec<f32> {
+    run_everywhere(x.len(), |ctx, y| {
+        y.copy_from_slice(x);
+        softmax(ctx.isa, y);
+    })
+}
+
+#[test]
+fn softmax_is_within_the_bound_of_its_twin() {
+    property((any::<u64>(), 1usize..3000, 0.0f32..150.0), |(seed, n, spread)| {
+        let mut rng = Rng(seed);
+        let x: Vec<f32> = (0..n).map(|_| rng.f32() * spread).collect();
+        let top = x.iter().copied().fold(-INF, f32::max);
+        let n = n as f64;
+        for ((&x, got), want) in x.iter().zip(softmax_everywhere(&x)).zip(reference::softmax(&x)) {
+            let roundings = n / 16.0 + n.ln() + f64::from(top - x) + 16.0;
+            assert_within(got, want, (relative(roundings) * want).max(2f64.powi(-126)), "softmax");
+        }
+    });
+}
+
+#[test]
+fn softmax_of_masked_and_broken_scores() {
+    assert_eq!(softmax_everywhere(&[]), []);
+    assert_eq!(softmax_everywhere(&[-3e38]), [1.0]);
+    // e^0 : e^(ln 3), by hand.
+    let y = softmax_everywhere(&[0.0, 3f32.ln()]);
+    assert!((y[0] - 0.25).abs() < 1e-7 && (y[1] - 0.75).abs() < 1e-7);
+    for n in [1, 15, 16, 17, 40] {
+        assert_eq!(softmax_everywhere(&vec![-INF; n]), vec![0.0; n], "everything masked");
+        let mut x = vec![-INF; n];
+        x[n - 1] = -1000.0;
+        let mut want = vec![0.0; n];
+        want[n - 1] = 1.0;
+        assert_eq!(softmax_everywhere(&x), want, "all but one masked");
+        for bad in [NAN, INF] {
+            let mut x = vec![1.0; n];
+            x[n / 2] = bad;
+            assert!(softmax_everywhere(&x).iter().all(|y| y.is_nan()), "{bad} among {n}");
+        }
+    }
+    // Long: a hundred thousand equal scores.
+    let n = 100_000;
+    for y in softmax_everywhere(&vec![3.0; n]) {
+        assert_within(y, 1e-5, relative(n as f64 / 16.0 + (n as f64).ln() + 16.0) * 1e-5, "equal scores");
+    }
+}
+
+/// Groups at every edge of the quantizer's rule.
+fn group(kind: usize, rng: &mut Rng) -> Vec<f32> {
+    let smallest = 127.0 * f32::MIN_POSITIVE;
+    let mut x: Vec<f32> = match kind {
+        0 => vec![0.0; 32],
+        1 => vec![-0.0; 32],
+        // Halves, which are rounded to even.
+        2 => (0..32).map(|i| i as f32 - 15.5).collect(),
+        3 => (0..32).map(|_| rng.f32() * smallest).collect(),
+        4 => (0..32).map(|_| rng.f32() * f32::MAX).collect(),
+        5 => (0..32).map(|_| f32::from_bits(rng.next() as u32)).collect(),
+        _ => rng.vector(32),
+    };
+    let at = rng.next() as usize % 32;
+    match kind {
+        2 => x[at] = 127.0,
+        3 => x[at] = rng.pick(&[smallest, smallest.next_down(), smallest.next_up(), f32::from_bits(1)]),
+        4 => x[at] = rng.pick(&[f32::MAX, f32::MIN]),
+        6 => x[at] = rng.pick(&[NAN, -NAN, INF, -INF]),
+        _ => {}
+    }
+    x
+}
+
+#[test]
+fn quantize_activations_gives_the_bits_of_the_reference_quantizer() {
+    property((any::<u64>(), 0usize..8, 1usize..6), |(seed, rows, groups)| {
+        let mut rng = Rng(seed);
+        let cols = 32 * groups;
+        let x: Vec<f32> = (0..rows * groups)
+            .flat_map(|_| {
+                let kind = rng.next() as usize % 9;
+                group(kind, &mut rng)
+            })
+            .collect();
+        let mut want = Activations::new();
+        want.quantize(&x, rows, cols).unwrap();
+        for ctx in everywhere() {
+            let mut got = Activations::new();
+            // Old contents of another shape must not show through.
+            got.quantize(&vec![5.0; 12 * 32], 3, 128).unwrap();
+            quantize_activations(ctx, &x, rows, cols, &mut got).unwrap();
+            assert_eq!((got.rows(), got.cols()), (rows, cols));
+            for row in 0..rows {
+                assert_eq!(got.codes(row), want.codes(row), "{}", ctx.isa);
+                assert_eq!(got.sums(row), want.sums(row), "{}", ctx.isa);
+                assert_same(got.scales(row), want.scales(row), "scales");
+            }
+        }
+    });
+}
+
+#[test]
+fn quantized_activations_by_hand() {
+    // amax 254, so the scale is 2: 3 / 2 = 1.5 is rounded to the even 2, 1 / 2 to 0, -254 to -127.
+    let mut x = [0.0; 32];
+    (x[0], x[7], x[31]) = (3.0, 1.0, -254.0);
+    for isa in Isa::available() {
+        let mut out = Activations::new();
+        quantize_activations(halfbyte_cpu_kernels::Context { isa, ..plain() }, &x, 1, 32, &mut out).unwrap();
+        let mut codes = [0; 32];
+        (codes[0], codes[31]) = (2, -127);
+        assert_eq!(
+            (out.codes(0), out.scales(0), out.sums(0)),
+            (&codes[..], &[2.0][..], &[-125][..]),
+            "{isa}"
+        );
+    }
+}

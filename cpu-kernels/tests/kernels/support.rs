@@ -1,0 +1,304 @@
+//! What the tests share: numbers from a seed, weights of every format, pools, and the comparison of bits.
+
+use half::{bf16, f16};
+use halfbyte_cpu_kernels::{Affine4, Context, Isa, Matrix, Parameters, Weights};
+use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
+use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
+use halfbyte_q8::BlockQ8_0;
+use halfbyte_threadpool::ThreadPool;
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use std::array::from_fn;
+use std::sync::OnceLock;
+
+/// Half a unit in the last place of 1.0f32: the relative error of one rounding.
+pub(crate) const U: f64 = 1.0 / (1 << 24) as f64;
+
+/// What `roundings` roundings in a row can do, relatively, with the higher orders that docstrings leave out.
+pub(crate) fn relative(roundings: f64) -> f64 {
+    roundings * U / (1.0 - roundings * U)
+}
+
+/// A small deterministic generator (SplitMix64).
+pub(crate) struct Rng(pub(crate) u64);
+
+impl Rng {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn byte(&mut self) -> u8 {
+        (self.next() >> 40) as u8
+    }
+
+    /// In -1..1.
+    pub(crate) fn f32(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    pub(crate) fn vector(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.f32() * 4.0).collect()
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[(self.next() % from.len() as u64) as usize]
+    }
+}
+
+/// Runs `test` on 40 values of `strategy`, always the same ones, and shrinks what fails.
+pub(crate) fn property<S: Strategy>(strategy: S, test: impl Fn(S::Value)) {
+    const SEED: &[u8; 32] = b"halfbyte-cpu-kernels-properties!";
+    println!("proptest seed {SEED:?}");
+    let config = Config { cases: 40, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, SEED);
+    let result = TestRunner::new_with_rng(config, rng).run(&strategy, |value| {
+        test(value);
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}
+
+/// A pool of 1, 2 or 3 threads, one for all tests.
+pub(crate) fn pool(threads: usize) -> &'static ThreadPool {
+    static POOLS: OnceLock<[ThreadPool; 3]> = OnceLock::new();
+    &POOLS.get_or_init(|| [1, 2, 3].map(|n| ThreadPool::new(n).unwrap()))[threads - 1]
+}
+
+/// One thread, the scalar path.
+pub(crate) fn plain() -> Context<'static> {
+    Context { pool: pool(1), isa: Isa::scalar() }
+}
+
+/// Every path of this machine on 1, 2 and 3 threads.
+pub(crate) fn everywhere() -> impl Iterator<Item = Context<'static>> {
+    Isa::available().into_iter().flat_map(|isa| [1, 2, 3].map(|n| Context { pool: pool(n), isa }))
+}
+
+/// The bits of `n` outputs that `kernel` wrote over NaN, which must all have been written.
+pub(crate) fn run(ctx: Context<'_>, n: usize, kernel: impl FnOnce(Context<'_>, &mut [f32])) -> Vec<f32> {
+    let poison = f32::from_bits(0x7fc0_beef);
+    let mut y = vec![poison; n];
+    kernel(ctx, &mut y);
+    let left = y.iter().position(|y| y.to_bits() == poison.to_bits());
+    assert_eq!(left, None, "{} on {} threads left an output unwritten", ctx.isa, ctx.pool.threads());
+    y
+}
+
+/// The bits of `kernel`'s `n` outputs on one thread of the scalar path, after every other path and number of
+/// threads was seen to give the same ones. NaN equals NaN: which of its bits are set, no path promises.
+pub(crate) fn run_everywhere(n: usize, kernel: impl Fn(Context<'_>, &mut [f32])) -> Vec<f32> {
+    let expected = run(plain(), n, &kernel);
+    for ctx in everywhere() {
+        let got = run(ctx, n, &kernel);
+        assert_same(&got, &expected, &format!("{} on {} threads", ctx.isa, ctx.pool.threads()));
+    }
+    expected
+}
+
+/// Panics unless the bits are the same, NaN for NaN.
+#[track_caller]
+pub(crate) fn assert_same(got: &[f32], expected: &[f32], what: &str) {
+    assert_eq!(got.len(), expected.len(), "{what}");
+    let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+    if let Some(i) = got.iter().zip(expected).position(|pair| !same(pair)) {
+        panic!("{what}: element {i} is {}, not {}", got[i], expected[i]);
+    }
+}
+
+/// Panics unless `got` is within `bound` of `want`.
+#[track_caller]
+pub(crate) fn assert_within(got: f32, want: f64, bound: f64, what: &str) {
+    let error = (f64::from(got) - want).abs();
+    // The twin's own roundings, f64's, are paid for by the last term.
+    assert!(
+        error <= bound + want.abs() * 1e-14,
+        "{what}: {got}, want {want}, off by {error:e}, bound {bound:e}"
+    );
+}
+
+/// A type of the scales and biases of MLX groups.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Parameter {
+    F32,
+    F16,
+    Bf16,
+}
+
+/// A weight format.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Format {
+    F32,
+    F16,
+    Bf16,
+    Q8_0,
+    Q4_0,
+    Q4_1,
+    Affine(usize, Parameter),
+    Q4K,
+    Q6K,
+}
+
+/// What the int8 kernels multiply.
+pub(crate) const INT8: [Format; 12] = [
+    Format::Q8_0,
+    Format::Q4_0,
+    Format::Q4_1,
+    Format::Affine(32, Parameter::F32),
+    Format::Affine(32, Parameter::F16),
+    Format::Affine(32, Parameter::Bf16),
+    Format::Affine(64, Parameter::F32),
+    Format::Affine(64, Parameter::F16),
+    Format::Affine(64, Parameter::Bf16),
+    Format::Affine(128, Parameter::F32),
+    Format::Affine(128, Parameter::F16),
+    Format::Affine(128, Parameter::Bf16),
+];
+
+/// What only the f32 kernels multiply.
+pub(crate) const FLOAT_ONLY: [Format; 5] = [Format::F32, Format::F16, Format::Bf16, Format::Q4K, Format::Q6K];
+
+impl Format {
+    /// Weights that come together.
+    pub(crate) fn group(self) -> usize {
+        match self {
+            Self::F32 | Self::F16 | Self::Bf16 => 1,
+            Self::Q8_0 | Self::Q4_0 | Self::Q4_1 => 32,
+            Self::Affine(group, _) => group,
+            Self::Q4K | Self::Q6K => 256,
+        }
+    }
+
+    /// `rows` x `cols` weights: any codes, scales of either sign up to about 1.
+    pub(crate) fn random(self, rows: usize, cols: usize, rng: &mut Rng) -> Stored {
+        self.build(rows, cols, rng, |rng| rng.f32(), |rng| rng.f32(), Rng::byte)
+    }
+
+    /// Weights whose scales, minima and code bytes come from the three functions, where the format has them.
+    pub(crate) fn build(
+        self,
+        rows: usize,
+        cols: usize,
+        rng: &mut Rng,
+        scale: impl Fn(&mut Rng) -> f32,
+        min: impl Fn(&mut Rng) -> f32,
+        byte: impl Fn(&mut Rng) -> u8,
+    ) -> Stored {
+        let n = rows * cols / self.group();
+        let half = |x: f32| f16::from_f32(x);
+        match self {
+            Self::F32 => Stored::F32((0..n).map(|_| scale(rng)).collect()),
+            Self::F16 => Stored::F16((0..n).map(|_| half(scale(rng))).collect()),
+            Self::Bf16 => Stored::Bf16((0..n).map(|_| bf16::from_f32(scale(rng))).collect()),
+            Self::Q8_0 => {
+                let mut block = || BlockQ8_0 { scale: half(scale(rng)), codes: from_fn(|_| byte(rng) as i8) };
+                Stored::Q8_0((0..n).map(|_| block()).collect())
+            }
+            Self::Q4_0 => {
+                let mut block = || BlockQ4_0 { scale: half(scale(rng)), codes: from_fn(|_| byte(rng)) };
+                Stored::Q4_0((0..n).map(|_| block()).collect())
+            }
+            Self::Q4_1 => {
+                let mut block = || BlockQ4_1 {
+                    scale: half(scale(rng)),
+                    min: half(min(rng)),
+                    codes: from_fn(|_| byte(rng)),
+                };
+                Stored::Q4_1((0..n).map(|_| block()).collect())
+            }
+            Self::Affine(group, parameter) => Stored::Affine {
+                codes: (0..rows * cols / 8).map(|_| u32::from_le_bytes(from_fn(|_| byte(rng)))).collect(),
+                scales: StoredParameters::new(parameter, (0..n).map(|_| scale(rng)).collect()),
+                biases: StoredParameters::new(parameter, (0..n).map(|_| min(rng)).collect()),
+                group,
+            },
+            Self::Q4K => {
+                let mut block = || BlockQ4K {
+                    d: half(scale(rng) / 64.0),
+                    dmin: half(min(rng) / 64.0),
+                    scales: from_fn(|_| byte(rng)),
+                    codes: from_fn(|_| byte(rng)),
+                };
+                Stored::Q4K((0..n).map(|_| block()).collect())
+            }
+            Self::Q6K => {
+                let mut block = || BlockQ6K {
+                    low: from_fn(|_| byte(rng)),
+                    high: from_fn(|_| byte(rng)),
+                    scales: from_fn(|_| byte(rng) as i8),
+                    d: half(scale(rng) / 64.0),
+                };
+                Stored::Q6K((0..n).map(|_| block()).collect())
+            }
+        }
+    }
+}
+
+/// Weights that own their memory.
+#[derive(Debug)]
+pub(crate) enum Stored {
+    F32(Vec<f32>),
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+    Q8_0(Vec<BlockQ8_0>),
+    Q4_0(Vec<BlockQ4_0>),
+    Q4_1(Vec<BlockQ4_1>),
+    Affine { codes: Vec<u32>, scales: StoredParameters, biases: StoredParameters, group: usize },
+    Q4K(Vec<BlockQ4K>),
+    Q6K(Vec<BlockQ6K>),
+}
+
+/// Scales or biases that own their memory.
+#[derive(Debug)]
+pub(crate) enum StoredParameters {
+    F32(Vec<f32>),
+    F16(Vec<f16>),
+    Bf16(Vec<bf16>),
+}
+
+impl StoredParameters {
+    fn new(parameter: Parameter, values: Vec<f32>) -> Self {
+        match parameter {
+            Parameter::F32 => Self::F32(values),
+            Parameter::F16 => Self::F16(values.into_iter().map(f16::from_f32).collect()),
+            Parameter::Bf16 => Self::Bf16(values.into_iter().map(bf16::from_f32).collect()),
+        }
+    }
+
+    fn slice(&self, first: usize, n: usize) -> Parameters<'_> {
+        match self {
+            Self::F32(v) => Parameters::F32(&v[first..][..n]),
+            Self::F16(v) => Parameters::F16(&v[first..][..n]),
+            Self::Bf16(v) => Parameters::Bf16(&v[first..][..n]),
+        }
+    }
+}
+
+impl Stored {
+    /// Rows `first..first + rows` of these weights, which are `cols` wide.
+    pub(crate) fn rows(&self, first: usize, rows: usize, cols: usize) -> Matrix<'_> {
+        let (at, n) = (first * cols, rows * cols);
+        let weights = match self {
+            Self::F32(v) => Weights::F32(&v[at..][..n]),
+            Self::F16(v) => Weights::F16(&v[at..][..n]),
+            Self::Bf16(v) => Weights::Bf16(&v[at..][..n]),
+            Self::Q8_0(v) => Weights::Q8_0(&v[at / 32..][..n / 32]),
+            Self::Q4_0(v) => Weights::Q4_0(&v[at / 32..][..n / 32]),
+            Self::Q4_1(v) => Weights::Q4_1(&v[at / 32..][..n / 32]),
+            Self::Affine { codes, scales, biases, group } => Weights::Affine4(Affine4 {
+                codes: &codes[at / 8..][..n / 8],
+                scales: scales.slice(at / group, n / group),
+                biases: biases.slice(at / group, n / group),
+                group: *group,
+            }),
+            Self::Q4K(v) => Weights::Q4K(&v[at / 256..][..n / 256]),
+            Self::Q6K(v) => Weights::Q6K(&v[at / 256..][..n / 256]),
+        };
+        Matrix::new(weights, rows, cols).unwrap()
+    }
+}
