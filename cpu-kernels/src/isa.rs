@@ -40,8 +40,11 @@ enum Path {
     Avx512Vnni(Avx512Vnni),
 }
 
+/// What finds out whether this machine can run a path.
+type Detect = fn() -> Option<Path>;
+
 /// The names of the paths in this build, the slowest first, each with its detection.
-const PATHS: &[(&str, fn() -> Option<Path>)] = &[
+const PATHS: &[(&str, Detect)] = &[
     ("scalar", || Some(Path::Scalar(Scalar))),
     #[cfg(target_arch = "aarch64")]
     ("neon-dotprod", || Neon::detect().map(Path::Neon)),

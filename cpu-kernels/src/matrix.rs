@@ -113,7 +113,7 @@ impl<'a> Matrix<'a> {
     /// more or fewer than the shape needs, [`Error::Shape`] for an affine group other than 32, 64 or 128.
     pub fn new(weights: Weights<'a>, rows: usize, cols: usize) -> Result<Self, Error> {
         let blocks = |group: usize, len: usize| {
-            if cols % group != 0 {
+            if !cols.is_multiple_of(group) {
                 return Err(Error::Group { what: "columns of the weights", cols, group });
             }
             check_len("weights", rows.saturating_mul(cols / group), len)

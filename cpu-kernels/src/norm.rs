@@ -31,7 +31,7 @@ use crate::simd::{Kernel, LANES, Simd};
 pub fn rms_norm(ctx: Context<'_>, x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) -> Result<(), Error> {
     let n = weight.len();
     check_len("y", x.len(), y.len())?;
-    if n == 0 || x.len() % n != 0 {
+    if n == 0 || !x.len().is_multiple_of(n) {
         return Err(Error::Group {
             what: "elements of x, rows of the length of weight",
             cols: x.len(),

@@ -26,13 +26,15 @@ impl<'a> Output<'a> {
     /// `n` consecutive outputs of token `token`, from `row` on.
     ///
     /// # Safety
-    /// No other reference to any of these elements exists while the result lives: each thread works on rows
-    /// of its own.
+    /// `token` is below the number of tokens and `row + n` at most the number of rows. No other reference to any
+    /// of these elements exists while the result lives: each thread works on rows of its own.
     #[inline(always)]
     #[allow(clippy::mut_from_ref, reason = "the disjointness is the caller's promise")]
     pub(crate) unsafe fn at(&self, token: usize, row: usize, n: usize) -> &'a mut [f32] {
         debug_assert!(token < self.tokens && row + n <= self.rows);
-        // SAFETY: inside the slice that `new` took, and exclusive by the caller's promise.
-        unsafe { core::slice::from_raw_parts_mut(self.start.add(token * self.rows + row), n) }
+        // SAFETY: inside the slice that `new` took, by the caller's promise.
+        let start = unsafe { self.start.add(token * self.rows + row) };
+        // SAFETY: `n` elements lie there inside that slice, exclusively ours by the caller's promise.
+        unsafe { core::slice::from_raw_parts_mut(start, n) }
     }
 }

@@ -79,7 +79,7 @@ pub fn rope(
     first: usize,
 ) -> Result<(), Error> {
     let row = n_heads.saturating_mul(head_dim);
-    if row == 0 || x.len() % row != 0 {
+    if row == 0 || !x.len().is_multiple_of(row) {
         return Err(Error::Group {
             what: "elements of x, rows of n_heads x head_dim",
             cols: x.len(),

@@ -37,6 +37,7 @@ pub(crate) mod sealed {
 ///
 /// Lane-wise operations treat lane `i` of the result as a function of lanes `i` of the arguments. `F32` holds
 /// f32 lanes and `I32` 32-bit integer lanes, which some methods read as four bytes each.
+#[allow(clippy::wrong_self_convention, reason = "`self` is the token, not what is converted")]
 pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static {
     /// Sixteen f32.
     type F32: Copy + core::fmt::Debug;
@@ -258,6 +259,7 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
 /// `2^n * p(r)` with `n = round(x / ln 2)`, `|r| <= ln 2 / 2` reduced in two fma steps (Cody and Waite), and the
 /// degree-6 Taylor-like minimax polynomial of Cephes' `expf`.
 #[inline(always)]
+#[allow(clippy::excessive_precision, reason = "the published constants, digit for digit")]
 pub fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
     const LOW: f32 = -87.3;
     let clamped = s.min(s.splat(88.7), s.max(s.splat(LOW), x));

@@ -403,6 +403,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    #[allow(clippy::needless_range_loop, reason = "`half` is a distance between rows as well")]
     unsafe fn load_rows(self, p: *const u8, stride: usize) -> [Self::I32; 4] {
         let mut out = [[self.splat_i32(0)[0]; 2]; 4];
         for half in 0..2 {

@@ -1,5 +1,7 @@
 //! The register tile: a few f32 rows by a few tokens, sixteen inputs at a time.
 
+#![allow(clippy::needless_range_loop, reason = "a row or a token indexes several things at once")]
+
 use crate::output::Output;
 use crate::simd::{LANES, Simd};
 
@@ -27,6 +29,19 @@ pub(super) fn multiply<S: Simd>(s: S, p: Product<'_>) {
     }
 }
 
+/// Sixteen of `x` from `i` on.
+///
+/// # Safety
+/// `i + 16` is at most the length of `x`.
+#[inline(always)]
+unsafe fn load_at<S: Simd>(s: S, x: &[f32], i: usize) -> S::F32 {
+    debug_assert!(i + LANES <= x.len());
+    // SAFETY: inside `x` by the caller's promise.
+    let at = unsafe { x.as_ptr().add(i) };
+    // SAFETY: 16 f32 are readable there by the caller's promise.
+    unsafe { s.load(at) }
+}
+
 impl Product<'_> {
     #[inline(always)]
     fn tokens_by<S: Simd, const R: usize, const T: usize>(self, s: S) {
@@ -43,7 +58,7 @@ impl Product<'_> {
 
     #[inline(always)]
     fn rows_by<S: Simd, const R: usize, const T: usize>(self, s: S, token: usize) {
-        let count = if self.cols == 0 { 0 } else { self.rows.len() / self.cols };
+        let count = self.rows.len().checked_div(self.cols).unwrap_or(0);
         let mut row = 0;
         while row + R <= count {
             self.tile::<S, R, T>(s, row, token);
@@ -68,11 +83,11 @@ impl Product<'_> {
             let mut xs = [s.splat(0.0); T];
             for t in 0..T {
                 // SAFETY: `t * cols + k + 16` is within the `T` rows of `x`.
-                xs[t] = unsafe { s.load(x.as_ptr().add(t * cols + k)) };
+                xs[t] = unsafe { load_at(s, x, t * cols + k) };
             }
             for r in 0..R {
                 // SAFETY: `r * cols + k + 16` is within the `R` rows of `w`.
-                let ws = unsafe { s.load(w.as_ptr().add(r * cols + k)) };
+                let ws = unsafe { load_at(s, w, r * cols + k) };
                 for t in 0..T {
                     acc[r][t] = s.fma(ws, xs[t], acc[r][t]);
                 }

@@ -1,5 +1,7 @@
 //! The register tile: one panel of sixteen rows by up to eight tokens.
 
+#![allow(clippy::needless_range_loop, reason = "a token or a line indexes several things at once")]
+
 use super::formats::PanelFormat;
 use crate::output::Output;
 use crate::scratch::Line;
