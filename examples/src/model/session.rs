@@ -81,7 +81,8 @@ impl<'m> Session<'m> {
             return Err(Error::Context { wanted: options.context, trained: c.context });
         }
         let options = SessionOptions { chunk: options.chunk.max(1), ..options };
-        let params = AttentionParams::new(c.n_heads, c.n_kv_heads, c.head_dim)?;
+        let params =
+            AttentionParams::new(c.n_heads, c.n_kv_heads, c.head_dim, 1.0 / (c.head_dim as f32).sqrt())?;
         let caches = (0..c.n_layers)
             .map(|_| KvCache::new(options.kv_type, c.n_kv_heads, c.head_dim, options.context))
             .collect::<Result<_, _>>()?;
@@ -207,7 +208,8 @@ impl<'m> Session<'m> {
         let x = &b.x[first * config.width..][..rows * config.width];
         b.h.resize(x.len(), 0.0);
         rms_norm(self.ctx, x, &weights.norm, config.norm_eps, &mut b.h)?;
-        let input = Input::new(self.ctx, self.options.activations, &b.h, rows, &mut b.int8, [&weights.output])?;
+        let input =
+            Input::new(self.ctx, self.options.activations, &b.h, rows, &mut b.int8, [&weights.output])?;
         input.times(&weights.output, &mut b.logits)
     }
 }
@@ -248,9 +250,9 @@ impl Step<'_> {
         }
         rope(ctx, &mut b.q, c.n_heads, c.head_dim, self.rope, self.first)?;
         rope(ctx, &mut b.k, c.n_kv_heads, c.head_dim, self.rope, self.first)?;
-        cache.append(ctx, &b.k, &b.v, self.rows)?;
+        cache.append(ctx.isa, &b.k, &b.v, self.rows)?;
         b.attended.resize(b.q.len(), 0.0);
-        attention(ctx, &self.params, &b.q, cache, self.first, &mut b.attended)?;
+        attention(ctx, self.params, &b.q, cache, self.first, &mut b.attended)?;
         let input =
             Input::new(ctx, self.activations, &b.attended, self.rows, &mut b.int8, [&w.attention_output])?;
         input.times(&w.attention_output, &mut b.h)?;

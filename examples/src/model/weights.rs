@@ -1,7 +1,7 @@
 //! The tensors of a model, found by name, checked by shape, used where they lie.
 
-use super::config::{Architecture, Config};
 use super::Error;
+use super::config::{Architecture, Config};
 use crate::gguf::{Gguf, TensorInfo, TensorType};
 use half::{bf16, f16};
 use halfbyte_cpu_kernels::{Matrix, Weights};
@@ -59,7 +59,13 @@ impl<'a> Taker<'a> {
         vector(self.gguf, name, len)
     }
 
-    fn linear(&mut self, name: &str, rows: usize, cols: usize, needs_bias: bool) -> Result<Linear<'a>, Error> {
+    fn linear(
+        &mut self,
+        name: &str,
+        rows: usize,
+        cols: usize,
+        needs_bias: bool,
+    ) -> Result<Linear<'a>, Error> {
         let weight = self.matrix(&format!("{name}.weight"), rows, cols)?;
         let bias = format!("{name}.bias");
         let bias = if needs_bias || self.gguf.opt_tensor(&bias).is_some() {
@@ -106,7 +112,10 @@ impl<'a> ModelWeights<'a> {
         // Read with the hyperparameters.
         take.taken.insert("rope_freqs.weight".to_owned());
         if let Some(extra) = gguf.tensors().iter().find(|t| !take.taken.contains(&t.name)) {
-            return Err(Error::ExtraTensor { tensor: extra.name.clone(), architecture: c.architecture.name() });
+            return Err(Error::ExtraTensor {
+                tensor: extra.name.clone(),
+                architecture: c.architecture.name(),
+            });
         }
         Ok(Self { embedding, layers, norm, output, tied })
     }
