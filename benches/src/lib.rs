@@ -1,1 +1,2 @@
-//! benches
+//! Benches of the workspace; this library is empty. `cargo bench -p halfbyte-benches` runs the Criterion benches in
+//! `benches/`, and `compare/` holds side-by-side runs against other programs.
