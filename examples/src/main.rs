@@ -1,2 +1,11 @@
-//! stub
-fn main() {}
+//! The command `halfbyte`: run, chat with, measure and look into language models on the CPU.
+
+#![forbid(unsafe_code)]
+
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

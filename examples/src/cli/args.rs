@@ -1,0 +1,301 @@
+//! What can be said on the command line. The doc comments are the help texts.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use halfbyte_threadpool::MAX_THREADS;
+
+const EXAMPLES: &str = "\
+Examples:
+  halfbyte                                        the model inside this program tells a story
+  halfbyte run --model M.gguf --prompt 'The sea'  continue a text
+  halfbyte chat --model M.gguf                    talk to a model that has a chat template
+  echo -n 'Hello' | halfbyte tokenize --model M.gguf
+  halfbyte bench --model M.gguf -t 1,2,4          how fast is it?
+  halfbyte inspect M.gguf                         what is in the file?
+  halfbyte doctor --model M.gguf                  what will run here, and what is slow?
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage.
+Environment: HALFBYTE_THREADS and HALFBYTE_ISA are the defaults of --threads and --isa.";
+
+/// Runs language models with 4-bit and 8-bit weights on the CPU.
+///
+/// Without a command it is `halfbyte run`: without a model it runs the small one that is part of this program.
+#[derive(Debug, Parser)]
+#[command(name = "halfbyte", version, after_help = EXAMPLES, infer_subcommands = false)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: GlobalArgs,
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// Options that every command takes.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Model and machine")]
+pub(crate) struct GlobalArgs {
+    /// Model file (GGUF) [default: the small model inside this program]
+    #[arg(long, short = 'm', global = true, value_name = "FILE")]
+    pub(crate) model: Option<PathBuf>,
+    /// Threads to compute with; the reply's bits do not depend on it [default: three quarters of the usable CPUs]
+    #[arg(long, global = true, value_name = "N", value_parser = parse_threads)]
+    pub(crate) threads: Option<usize>,
+    /// Instruction set path; `halfbyte doctor` lists them [default: the fastest that this CPU has]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) isa: Option<String>,
+    /// What quantized weights are multiplied by: int8 is several times faster, f32 exact
+    #[arg(long, global = true, value_enum, default_value_t = ActivationsArg::Int8)]
+    pub(crate) activations: ActivationsArg,
+    /// How keys and values are kept [default: f16 with int8 activations, f32 with f32]
+    #[arg(long, global = true, value_enum)]
+    pub(crate) kv_cache: Option<KvCacheArg>,
+    /// Tokens that the context holds, prompt and reply together [default: the model's, at most 4096]
+    #[arg(long, global = true, value_name = "N", value_parser = parse_positive)]
+    pub(crate) ctx: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ActivationsArg {
+    F32,
+    Int8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KvCacheArg {
+    F32,
+    F16,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Continue a text and say how fast it went
+    Run(RunArgs),
+    /// Talk with a model in the form it was trained on (its chat template)
+    Chat(ChatArgs),
+    /// Turn the text on stdin into token ids
+    Tokenize(TokenizeArgs),
+    /// Show what the model expects after every token of a text
+    Logits(LogitsArgs),
+    /// Measure tokens a second: prompt (prefill) and reply (decode)
+    Bench(BenchArgs),
+    /// List a file's metadata and tensors
+    Inspect(InspectArgs),
+    /// Say what this machine offers, what would run, and what is slow and why
+    Doctor(DoctorArgs),
+}
+
+/// How the next token is chosen.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Sampling")]
+pub(crate) struct SamplingArgs {
+    /// 0 always takes the most likely token; higher is more surprising
+    #[arg(long, value_name = "T", default_value_t = 0.8)]
+    pub(crate) temperature: f32,
+    /// Choose among the K most likely tokens only; 0 is all
+    #[arg(long, value_name = "K", default_value_t = 40)]
+    pub(crate) top_k: usize,
+    /// Choose among the most likely tokens that together have this probability; 1 is all
+    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    pub(crate) top_p: f32,
+    /// Leave out tokens less likely than this share of the most likely one's probability; 0 is none
+    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    pub(crate) min_p: f32,
+    /// Make tokens that were used lately less likely; 1 is off
+    #[arg(long, value_name = "R", default_value_t = 1.0)]
+    pub(crate) repeat_penalty: f32,
+    /// Number that decides all chances; the same seed gives the same reply [default: a new one, which is shown]
+    #[arg(long, value_name = "S")]
+    pub(crate) seed: Option<u64>,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  halfbyte run
+  halfbyte run --model M.gguf --prompt 'def fibonacci(n):' -n 64 --temperature 0
+  halfbyte run --model M.gguf --prompt 'Once upon a time' --seed 7 2>/dev/null > story.txt
+  halfbyte run --model M.gguf --prompt 'The sky is' --json | jq .text
+
+The prompt is continued as it is: no chat template is put around it (that is `halfbyte chat`).";
+
+/// Continue a text and say how fast it went.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// Text to continue [default: the beginning of a story]
+    #[arg(long, short = 'p', value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) prompt: Option<String>,
+    /// The most tokens to make; the model may end earlier
+    #[arg(short = 'n', long = "tokens", value_name = "N", default_value_t = 128)]
+    pub(crate) n: usize,
+    /// Read the names of control tokens in the prompt as the tokens
+    #[arg(long)]
+    pub(crate) special: bool,
+    /// One JSON object on stdout: prompt_ids, ids, text and tokens a second
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+}
+
+const CHAT_EXAMPLES: &str = "\
+Examples:
+  halfbyte chat --model M.gguf --system 'You answer in one sentence.'
+  printf 'Hi\\nWhat is your name?\\n' | halfbyte chat --model M.gguf --temperature 0
+
+Ctrl-C stops the reply and not the program; Ctrl-D or /exit ends it. /help lists the commands.
+When stdin is no terminal, every line is a turn and only the replies go to stdout.";
+
+/// Talk with a model in the form it was trained on (its chat template).
+#[derive(Debug, Args)]
+#[command(after_help = CHAT_EXAMPLES)]
+pub(crate) struct ChatArgs {
+    /// What the model is told first of all [default: what its template says]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) system: Option<String>,
+    /// The most tokens of a reply [default: until the model ends it or the context is full]
+    #[arg(short = 'n', long = "tokens", value_name = "N")]
+    pub(crate) n: Option<usize>,
+    /// When the context is full, forget the oldest turns instead of stopping
+    #[arg(long)]
+    pub(crate) drop_oldest: bool,
+    /// Read the lines typed earlier from this file, and add to it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) history: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+}
+
+const TOKENIZE_EXAMPLES: &str = "\
+Examples:
+  printf 'Hello world' | halfbyte tokenize --model M.gguf
+  printf '<|im_start|>' | halfbyte tokenize --model M.gguf --special --json
+
+Every byte of stdin counts, a last newline too. No token is added at the beginning or the end.";
+
+/// Turn the text on stdin into token ids.
+#[derive(Debug, Args)]
+#[command(after_help = TOKENIZE_EXAMPLES)]
+pub(crate) struct TokenizeArgs {
+    /// Read the names of control tokens as the tokens
+    #[arg(long)]
+    pub(crate) special: bool,
+    /// One JSON object on stdout: ids
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const LOGITS_EXAMPLES: &str = "\
+Examples:
+  halfbyte logits --model M.gguf --prompt 'The capital of France is' --top 3
+  halfbyte logits --model M.gguf --ids 504,3575,282 --activations f32 --json";
+
+/// Show what the model expects after every token of a text.
+#[derive(Debug, Args)]
+#[command(after_help = LOGITS_EXAMPLES)]
+pub(crate) struct LogitsArgs {
+    #[command(flatten)]
+    pub(crate) input: LogitsInput,
+    /// Tokens to list for each position, the likeliest first
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) top: usize,
+    /// Read the names of control tokens in the prompt as the tokens
+    #[arg(long)]
+    pub(crate) special: bool,
+    /// One JSON object on stdout: ids and, for each position, top_ids, top_logits and logsumexp
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct LogitsInput {
+    /// The text
+    #[arg(long, short = 'p', value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) prompt: Option<String>,
+    /// The text's token ids, with commas between
+    #[arg(long, value_name = "IDS", value_delimiter = ',', value_parser = parse_id)]
+    pub(crate) ids: Option<Vec<u32>>,
+}
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  halfbyte bench --model M.gguf
+  halfbyte bench --model M.gguf -p 0 -n 256 -t 1,2,4 --reps 10 --json";
+
+/// Measure tokens a second: prompt (prefill) and reply (decode).
+#[derive(Debug, Args)]
+#[command(after_help = BENCH_EXAMPLES)]
+pub(crate) struct BenchArgs {
+    /// Prompt tokens; 0 leaves the test out
+    #[arg(short = 'p', long = "n-prompt", value_name = "N", default_value_t = 512)]
+    pub(crate) n_prompt: usize,
+    /// Tokens to decode, one by one, in an empty context; 0 leaves the test out
+    #[arg(short = 'n', long = "n-gen", value_name = "N", default_value_t = 128)]
+    pub(crate) n_gen: usize,
+    /// Numbers of threads to test, with commas between [default: --threads]
+    #[arg(short = 't', value_name = "LIST", value_delimiter = ',', value_parser = parse_threads)]
+    pub(crate) thread_counts: Option<Vec<usize>>,
+    /// Times to repeat each test, after once to warm up
+    #[arg(long, value_name = "R", default_value_t = 5, value_parser = parse_positive)]
+    pub(crate) reps: usize,
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// List a file's metadata and tensors.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Model file [default: --model]
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say what this machine offers, what would run, and what is slow and why.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn parse_positive(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected a whole number of at least 1".to_owned())
+}
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    let n = text.trim().parse().ok().filter(|n| (1..=MAX_THREADS).contains(n));
+    n.ok_or_else(|| format!("expected a whole number from 1 to {MAX_THREADS}"))
+}
+
+fn parse_id(text: &str) -> Result<u32, String> {
+    text.trim().parse().map_err(|_| format!("expected a token id, a number from 0 to {}", u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn global_options_stand_on_either_side_of_the_command() {
+        for line in [["halfbyte", "--ctx", "9", "run"], ["halfbyte", "run", "--ctx", "9"]] {
+            assert_eq!(Cli::try_parse_from(line).unwrap().global.ctx, Some(9));
+        }
+    }
+
+    #[test]
+    fn ids_may_have_spaces() {
+        let cli = Cli::try_parse_from(["halfbyte", "logits", "--ids", "1, 2,30"]).unwrap();
+        let Some(Command::Logits(args)) = cli.command else { panic!("{cli:?}") };
+        assert_eq!(args.input.ids.unwrap(), [1, 2, 30]);
+    }
+}

@@ -1,0 +1,201 @@
+//! `halfbyte bench`: tokens a second, for prompts and for replies.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use halfbyte_examples::model::{Session, SessionOptions};
+use halfbyte_threadpool::ThreadPool;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::args::{BenchArgs, GlobalArgs};
+use super::engine::{self, Engine};
+use super::output;
+
+#[derive(Serialize)]
+struct Output<'a> {
+    isa: &'static str,
+    model: &'a str,
+    activations: &'static str,
+    kv_cache: &'static str,
+    /// Bytes of weights that each decoded token reads.
+    weight_bytes_per_token: usize,
+    reps: usize,
+    results: Vec<Measured>,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    threads: usize,
+    n_prompt: usize,
+    n_gen: usize,
+    tokens_per_second: Spread,
+    /// Weights read a second at the median, in 10^9 bytes; only where each token reads them all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gigabytes_per_second: Option<f64>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Spread {
+    /// Of at least one number; the median of an even count is the mean of the middle two.
+    fn new(mut values: Vec<f64>) -> Self {
+        values.sort_unstable_by(f64::total_cmp);
+        let (n, mid) = (values.len(), values.len() / 2);
+        let median = if n % 2 == 1 { values[mid] } else { (values[mid - 1] + values[mid]) / 2.0 };
+        Self { median, min: values[0], max: values[n - 1] }
+    }
+}
+
+/// What one repetition feeds.
+#[derive(Clone, Copy)]
+enum Test {
+    Prompt(usize),
+    Decode(usize),
+}
+
+impl Test {
+    fn tokens(self) -> usize {
+        match self {
+            Self::Prompt(n) | Self::Decode(n) => n,
+        }
+    }
+
+    /// Feeds `ids` to an empty context and says how long that took.
+    fn once(self, session: &mut Session<'_>, ids: &[u32]) -> Result<Duration> {
+        session.truncate(0);
+        let start = Instant::now();
+        match self {
+            Self::Prompt(_) => {
+                session.feed(ids)?;
+            }
+            Self::Decode(_) => {
+                for id in ids {
+                    session.feed(std::slice::from_ref(id))?;
+                }
+            }
+        }
+        Ok(start.elapsed())
+    }
+}
+
+pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
+    let gguf = engine::open(global.model.as_deref())?;
+    let engine = Engine::new(&gguf, global)?;
+    let tests: Vec<Test> = [Test::Prompt(args.n_prompt), Test::Decode(args.n_gen)]
+        .into_iter()
+        .filter(|test| test.tokens() > 0)
+        .collect();
+    let longest = tests.iter().map(|test| test.tokens()).max().unwrap_or(1);
+    // Without --ctx the context is as long as the longest test.
+    let context = global.ctx.unwrap_or(longest);
+    let options = SessionOptions { context, ..engine.options };
+    if global.ctx.is_some() {
+        engine.require_fit("the longest test", longest)?;
+    }
+    let thread_counts = args.thread_counts.clone().unwrap_or_else(|| vec![engine.threads.value]);
+    let bytes = engine.model.bytes_per_token();
+
+    let bar = progress_bar(thread_counts.len() * tests.len() * (args.reps + 1));
+    let mut results = Vec::new();
+    for &threads in &thread_counts {
+        let pool = ThreadPool::new(threads)?;
+        let mut session = engine.session_on(&pool, options)?;
+        for &test in &tests {
+            let (n_prompt, n_gen) = match test {
+                Test::Prompt(n) => (n, 0),
+                Test::Decode(n) => (0, n),
+            };
+            let ids = pseudo_random_ids(test.tokens(), engine.model.config().n_vocab);
+            let mut rates = Vec::with_capacity(args.reps);
+            for rep in 0..=args.reps {
+                bar.set_message(format!("{threads} threads, {n_prompt} prompt, {n_gen} decode"));
+                let time = test.once(&mut session, &ids)?;
+                // The first is for caches, page faults and clocks to settle.
+                if rep > 0 {
+                    rates.push(ids.len() as f64 / time.as_secs_f64());
+                }
+                bar.inc(1);
+            }
+            let tokens_per_second = Spread::new(rates);
+            let gigabytes_per_second =
+                (n_gen > 0).then_some(tokens_per_second.median * bytes as f64 / 1e9);
+            results.push(Measured { threads, n_prompt, n_gen, tokens_per_second, gigabytes_per_second });
+        }
+    }
+    bar.finish_and_clear();
+
+    let output = Output {
+        isa: engine.isa.value.name(),
+        model: &engine.name,
+        activations: engine::activations_name(options.activations),
+        kv_cache: engine::kv_name(options.kv_type),
+        weight_bytes_per_token: bytes,
+        reps: args.reps,
+        results,
+    };
+    if args.json { output::json(&output) } else { table(&output) }
+}
+
+fn table(output: &Output<'_>) -> Result<()> {
+    let mut text = format!(
+        "{}, isa {}, {} activations, {} KV cache, {:.1} MB of weights a token, {} repetitions\n\
+         threads     test   tokens/s (median)        min        max     GB/s\n",
+        output.model,
+        output.isa,
+        output.activations,
+        output.kv_cache,
+        output.weight_bytes_per_token as f64 / 1e6,
+        output.reps
+    );
+    for m in &output.results {
+        let test = if m.n_gen > 0 { format!("tg {}", m.n_gen) } else { format!("pp {}", m.n_prompt) };
+        let rate = &m.tokens_per_second;
+        let bytes = m.gigabytes_per_second.map_or_else(String::new, |v| format!("{v:.2}"));
+        text += &format!(
+            "{:>7}  {test:>7}  {:>18.1}  {:>9.1}  {:>9.1}  {bytes:>7}\n",
+            m.threads, rate.median, rate.min, rate.max
+        );
+    }
+    Ok(output::text(&text)?)
+}
+
+fn progress_bar(steps: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {msg}");
+    ProgressBar::new(steps as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// The same ids every time, spread over the vocabulary: a 64-bit linear congruential generator's upper half.
+fn pseudo_random_ids(n: usize, n_vocab: usize) -> Vec<u32> {
+    let mut state = 1_u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 32) % n_vocab as u64) as u32
+    };
+    (0..n).map(|_| next()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread() {
+        assert_eq!(Spread::new(vec![3.0, 1.0, 2.0]), Spread { median: 2.0, min: 1.0, max: 3.0 });
+        assert_eq!(Spread::new(vec![4.0, 1.0, 2.0, 8.0]), Spread { median: 3.0, min: 1.0, max: 8.0 });
+        assert_eq!(Spread::new(vec![5.0]), Spread { median: 5.0, min: 5.0, max: 5.0 });
+    }
+
+    #[test]
+    fn ids_are_the_same_every_time_and_in_the_vocabulary() {
+        let ids = pseudo_random_ids(1000, 49_152);
+        assert_eq!(ids, pseudo_random_ids(1000, 49_152));
+        assert!(ids.iter().all(|&id| id < 49_152));
+        assert!(ids.iter().collect::<std::collections::HashSet<_>>().len() > 900);
+    }
+}

@@ -1,0 +1,186 @@
+//! From options to something that computes: file, model, tokenizer, threads, instruction set.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use halfbyte_attention::KvType;
+use halfbyte_cpu_kernels::{Context, ISA_VARIABLE, Isa};
+use halfbyte_examples::embedded;
+use halfbyte_examples::gguf::{self, Gguf};
+use halfbyte_examples::model::{ActivationType, Config, Model, Session, SessionOptions};
+use halfbyte_examples::tokenizer::{Tokenizer, TokenizerSpec};
+use halfbyte_threadpool::{ThreadPool, default_threads};
+
+use super::args::{ActivationsArg, GlobalArgs, KvCacheArg};
+
+/// The context that is made when nobody asks for another: long models would take gigabytes for their keys.
+const DEFAULT_CONTEXT: usize = 4096;
+
+/// A choice and where it comes from.
+#[derive(Debug, Clone)]
+pub(crate) struct Chosen<T> {
+    pub(crate) value: T,
+    pub(crate) reason: String,
+}
+
+/// The number of threads.
+pub(crate) fn threads(global: &GlobalArgs) -> Result<Chosen<usize>> {
+    if let Some(value) = global.threads {
+        return Ok(Chosen { value, reason: "--threads".to_owned() });
+    }
+    let threads = default_threads()?;
+    Ok(Chosen { value: threads.count, reason: threads.reason })
+}
+
+/// The instruction set path.
+pub(crate) fn isa(global: &GlobalArgs) -> Result<Chosen<Isa>> {
+    if let Some(name) = &global.isa {
+        return Ok(Chosen { value: Isa::by_name(name)?, reason: "--isa".to_owned() });
+    }
+    let reason = match std::env::var_os(ISA_VARIABLE) {
+        Some(_) => ISA_VARIABLE,
+        None => "the fastest here",
+    };
+    Ok(Chosen { value: Isa::best()?, reason: reason.to_owned() })
+}
+
+/// What messages call the model.
+pub(crate) fn model_name(path: Option<&Path>) -> String {
+    path.map_or_else(|| embedded::NAME.to_owned(), |path| path.display().to_string())
+}
+
+/// Opens the file, or the embedded one if none is named.
+pub(crate) fn open(path: Option<&Path>) -> Result<Gguf> {
+    let Some(path) = path else { return Ok(embedded::gguf()?) };
+    match Gguf::open(path) {
+        // These name the file themselves.
+        Err(
+            error @ (gguf::Error::Open { .. }
+            | gguf::Error::NotAFile { .. }
+            | gguf::Error::Empty { .. }
+            | gguf::Error::Map { .. }),
+        ) => Err(error.into()),
+        other => other.with_context(|| path.display().to_string()),
+    }
+}
+
+/// The tokenizer that the file describes.
+pub(crate) fn tokenizer(global: &GlobalArgs, gguf: &Gguf) -> Result<Tokenizer> {
+    let spec = TokenizerSpec::from_metadata(gguf.metadata());
+    spec.and_then(|spec| Tokenizer::new(&spec))
+        .with_context(|| format!("{}: its tokenizer", model_name(global.model.as_deref())))
+}
+
+/// A model and what it runs on.
+#[derive(Debug)]
+pub(crate) struct Engine<'a> {
+    pub(crate) name: String,
+    pub(crate) model: Model<'a>,
+    pub(crate) pool: ThreadPool,
+    pub(crate) threads: Chosen<usize>,
+    pub(crate) isa: Chosen<Isa>,
+    pub(crate) options: SessionOptions,
+    /// The file's mapping, for the tokenizer.
+    gguf: &'a Gguf,
+}
+
+impl<'a> Engine<'a> {
+    /// The model in `gguf` with the options of the command line, all of them checked.
+    pub(crate) fn new(gguf: &'a Gguf, global: &GlobalArgs) -> Result<Self> {
+        let isa = isa(global)?;
+        let threads = threads(global)?;
+        let name = model_name(global.model.as_deref());
+        let model = Model::from_gguf(gguf).with_context(|| name.clone())?;
+        let options = session_options(model.config(), global);
+        let pool = ThreadPool::new(threads.value)?;
+        Ok(Self { name, model, pool, threads, isa, options, gguf })
+    }
+
+    /// The model's tokenizer, which has a text for every token that the model can choose.
+    pub(crate) fn tokenizer(&self, global: &GlobalArgs) -> Result<Tokenizer> {
+        let tokenizer = tokenizer(global, self.gguf)?;
+        let (tokens, rows) = (tokenizer.n_vocab(), self.model.config().n_vocab);
+        if tokens != rows {
+            bail!("{}: the tokenizer has {tokens} tokens, the model {rows}: expected the same number", self.name);
+        }
+        Ok(tokenizer)
+    }
+
+    /// An empty context on this engine's threads.
+    pub(crate) fn session(&self) -> Result<Session<'_>> {
+        self.session_on(&self.pool, self.options)
+    }
+
+    /// An empty context on other threads, with other options.
+    pub(crate) fn session_on<'s>(&'s self, pool: &'s ThreadPool, options: SessionOptions) -> Result<Session<'s>> {
+        let ctx = Context { pool, isa: self.isa.value };
+        Ok(Session::new(&self.model, ctx, options)?)
+    }
+
+    /// How a prompt that is too long could be made to fit, in words.
+    pub(crate) fn context_advice(&self) -> String {
+        let trained = self.model.config().context;
+        if self.options.context < trained {
+            format!("--ctx can be raised to {trained}")
+        } else {
+            format!("{trained} is all that the model was trained for")
+        }
+    }
+
+    /// Refuses more tokens than the context holds, naming both numbers.
+    pub(crate) fn require_fit(&self, what: &str, tokens: usize) -> Result<()> {
+        let context = self.options.context;
+        if tokens > context {
+            let advice = self.context_advice();
+            bail!("{what} is {tokens} tokens long, the context holds {context}; {advice}");
+        }
+        Ok(())
+    }
+
+    /// What computes, on one line.
+    pub(crate) fn summary(&self) -> String {
+        format!(
+            "isa {} ({}), threads {} ({}), {} activations, {} KV cache",
+            self.isa.value,
+            self.isa.reason,
+            self.threads.value,
+            self.threads.reason,
+            activations_name(self.options.activations),
+            kv_name(self.options.kv_type),
+        )
+    }
+}
+
+fn session_options(config: &Config, global: &GlobalArgs) -> SessionOptions {
+    let activations = match global.activations {
+        ActivationsArg::F32 => ActivationType::F32,
+        ActivationsArg::Int8 => ActivationType::Int8,
+    };
+    let kv_type = match (global.kv_cache, activations) {
+        (Some(KvCacheArg::F32), _) | (None, ActivationType::F32) => KvType::F32,
+        (Some(KvCacheArg::F16), _) | (None, ActivationType::Int8) => KvType::F16,
+    };
+    let context = global.ctx.unwrap_or(config.context.min(DEFAULT_CONTEXT));
+    SessionOptions { activations, kv_type, ..SessionOptions::new(context) }
+}
+
+/// The name of the activations' type, as `--activations` takes it.
+pub(crate) fn activations_name(activations: ActivationType) -> &'static str {
+    match activations {
+        ActivationType::F32 => "f32",
+        ActivationType::Int8 => "int8",
+    }
+}
+
+/// The name of the KV cache's type, as `--kv-cache` takes it.
+pub(crate) fn kv_name(kv_type: KvType) -> &'static str {
+    match kv_type {
+        KvType::F16 => "f16",
+        _ => "f32",
+    }
+}
+
+/// Bytes that the KV caches of `options` take when full.
+pub(crate) fn kv_bytes(config: &Config, options: &SessionOptions) -> u64 {
+    (2 * config.n_layers * config.kv_width() * options.context * options.kv_type.bytes()) as u64
+}

@@ -1,0 +1,135 @@
+//! `halfbyte run`: continue a text.
+
+use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use halfbyte_examples::embedded;
+use halfbyte_examples::generate::{CachedSession, Generation, Progress, Request, Stop, generate};
+use halfbyte_examples::tokenizer::Tokenizer;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::args::{GlobalArgs, RunArgs};
+use super::engine::{self, Engine};
+use super::output::{self, note};
+use super::sampling;
+use super::tokenize::special;
+
+/// What other models than the embedded one are given to go on with.
+const PROMPT: &str = "Once upon a time";
+
+#[derive(Serialize)]
+struct Output<'a> {
+    prompt_ids: &'a [u32],
+    ids: &'a [u32],
+    text: &'a str,
+    /// `null` if nothing was fed.
+    prompt_tokens_per_second: Option<f64>,
+    decode_tokens_per_second: Option<f64>,
+}
+
+/// What `halfbyte` without a command runs.
+pub(crate) fn defaults() -> RunArgs {
+    #[derive(Parser)]
+    struct Bare {
+        #[command(flatten)]
+        run: RunArgs,
+    }
+    Bare::parse_from(["halfbyte"]).run
+}
+
+/// The ids of a prompt. An empty one is the token that begins a text, if the model names it.
+pub(crate) fn prompt_ids(tokenizer: &Tokenizer, prompt: &str, with_special: bool) -> Result<Vec<u32>> {
+    let ids = tokenizer.encode_prompt(prompt, special(with_special))?;
+    match tokenizer.bos_id() {
+        _ if !ids.is_empty() => Ok(ids),
+        Some(bos) => Ok(vec![bos]),
+        None => bail!("the prompt is empty, and the model names no token that begins a text: give it some text"),
+    }
+}
+
+pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<()> {
+    let gguf = engine::open(global.model.as_deref())?;
+    let engine = Engine::new(&gguf, global)?;
+    let tokenizer = engine.tokenizer(global)?;
+    let default = if global.model.is_some() { PROMPT } else { embedded::PROMPT };
+    let prompt = args.prompt.as_deref().unwrap_or(default);
+    let ids = prompt_ids(&tokenizer, prompt, args.special)?;
+    engine.require_fit("the prompt", ids.len())?;
+    let mut sampler = sampling::sampler(&args.sampling)?;
+    let mut cache = CachedSession::new(engine.session()?);
+    let request = Request {
+        prompt: &ids,
+        tokenizer: &tokenizer,
+        decoder: tokenizer.continuation_decoder(),
+        max_tokens: args.n,
+    };
+    if args.json {
+        let reply = generate(&mut cache, &mut sampler, request, |_| Ok(ControlFlow::Continue(())))?;
+        return output::json(&Output {
+            prompt_ids: &ids,
+            ids: &reply.ids,
+            text: &reply.text,
+            prompt_tokens_per_second: reply.prompt.per_second(),
+            decode_tokens_per_second: reply.decode.per_second(),
+        });
+    }
+    // On a terminal the prompt and its continuation read as one text; in a pipe only the latter is there.
+    show_prompt(prompt);
+    let bar = prompt_bar(ids.len());
+    let reply = generate(&mut cache, &mut sampler, request, |step| {
+        match step {
+            Progress::Prompt { done, total } => {
+                bar.set_position(done as u64);
+                if done == total {
+                    bar.finish_and_clear();
+                }
+            }
+            Progress::Text(text) => output::text(text)?,
+            Progress::Token(_) => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    output::text("\n")?;
+    report(&engine, &tokenizer, &reply, &sampling::summary(&sampler));
+    Ok(())
+}
+
+fn show_prompt(prompt: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = write!(stderr, "{prompt}");
+    if !(io::stdout().is_terminal() && io::stderr().is_terminal()) {
+        let _ = writeln!(stderr);
+    }
+}
+
+/// Shows how far a long prompt is; nothing when stderr is no terminal.
+fn prompt_bar(tokens: usize) -> ProgressBar {
+    if tokens <= 256 {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("\nprompt {pos}/{len} tokens, {per_sec}");
+    ProgressBar::new(tokens as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Says how fast it went, on what, and why it ended where that is not plain.
+fn report(engine: &Engine<'_>, tokenizer: &Tokenizer, reply: &Generation, sampler: &str) {
+    let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |r| format!("{r:.1}"));
+    note!();
+    note!("prompt  {:>5} tokens  {:>8} tokens/s", reply.prompt.tokens, rate(reply.prompt.per_second()));
+    note!("decode  {:>5} tokens  {:>8} tokens/s", reply.decode.tokens, rate(reply.decode.per_second()));
+    note!("model   {}", engine.name);
+    note!("on      {}", engine.summary());
+    note!("sampler {sampler}");
+    match (reply.stop, reply.ids.last()) {
+        (Stop::ContextFull, _) => {
+            note!("stopped: the context of {} tokens is full; {}", engine.options.context, engine.context_advice());
+        }
+        (Stop::EndOfGeneration, Some(&id)) => {
+            note!("stopped: the model ended the text with {}", tokenizer.token_text(id).unwrap_or("a token"));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,265 @@
+//! Prompt in, reply out: the loop that `run` and `chat` share.
+//!
+//! ```text
+//! prompt -> common prefix with the context kept -> the rest fed in chunks -> logits
+//!        -> sample -> text to the watcher -> feed -> logits -> sample -> ...
+//! ```
+//!
+//! The loop owns no output: a watcher is told of every step and can end it between any two.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use crate::model::{self, Session};
+use crate::sampler::{Sampler, SamplerError};
+use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
+
+/// Why a reply could not be made.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum GenerateError {
+    /// The prompt does not fit in the context. Nothing was fed.
+    #[error("the prompt is {prompt} tokens long, the context holds {context}")]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        prompt: usize,
+        /// Tokens that the context holds.
+        context: usize,
+    },
+    /// The forward pass refused its tokens.
+    #[error(transparent)]
+    Model(#[from] model::Error),
+    /// A token has no text.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// No token could be chosen.
+    #[error(transparent)]
+    Sampler(#[from] SamplerError),
+    /// The watcher failed, which for a program means that its output did.
+    #[error(transparent)]
+    Output(#[from] io::Error),
+}
+
+/// A session that knows the tokens in its context, so that the next prompt need feed only what is new.
+#[derive(Debug)]
+pub struct CachedSession<'m> {
+    session: Session<'m>,
+    ids: Vec<u32>,
+}
+
+impl<'m> CachedSession<'m> {
+    /// `session` with an empty context: tokens fed before are forgotten, since nobody knows which they were.
+    pub fn new(mut session: Session<'m>) -> Self {
+        session.truncate(0);
+        Self { session, ids: Vec::new() }
+    }
+
+    /// The tokens in the context.
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// Tokens that the context holds.
+    pub fn context(&self) -> usize {
+        self.session.options().context
+    }
+
+    /// Tokens that still fit.
+    pub fn room(&self) -> usize {
+        self.context() - self.ids.len()
+    }
+
+    /// Adds `ids` and returns the logits after the last of them.
+    ///
+    /// # Errors
+    /// As [`Session::feed`]; the context is as before.
+    pub fn feed(&mut self, ids: &[u32]) -> Result<&[f32], model::Error> {
+        // What a call that failed half-way has left.
+        self.session.truncate(self.ids.len());
+        let logits = self.session.feed(ids)?;
+        self.ids.extend_from_slice(ids);
+        Ok(logits)
+    }
+
+    /// Adds `ids` and chooses the token after the last of them.
+    ///
+    /// # Errors
+    /// Those of the model, with the context as before, and those of the sampler.
+    pub fn feed_and_sample(&mut self, ids: &[u32], sampler: &mut Sampler) -> Result<u32, GenerateError> {
+        self.session.truncate(self.ids.len());
+        let logits = self.session.feed(ids)?;
+        self.ids.extend_from_slice(ids);
+        Ok(sampler.sample(logits, &self.ids)?)
+    }
+
+    /// Forgets what differs from `prompt` and returns how many of its tokens are in the context: never the last
+    /// one, which has to be fed again for its logits.
+    pub fn reuse(&mut self, prompt: &[u32]) -> usize {
+        let same = self.ids.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+        let kept = same.min(prompt.len().saturating_sub(1));
+        self.session.truncate(kept);
+        self.ids.truncate(kept);
+        kept
+    }
+}
+
+/// What a reply is made from.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The whole context up to the reply, template and earlier turns included; at least one token.
+    pub prompt: &'a [u32],
+    /// The model's tokenizer, which knows the tokens that end a reply.
+    pub tokenizer: &'a Tokenizer,
+    /// Makes the reply's text.
+    pub decoder: StreamDecoder<'a>,
+    /// The most tokens to make.
+    pub max_tokens: usize,
+}
+
+/// What a watcher is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress<'a> {
+    /// A part of the prompt was fed: so many of so many tokens are in the context.
+    Prompt {
+        /// Tokens of the prompt in the context.
+        done: usize,
+        /// Tokens of the prompt.
+        total: usize,
+    },
+    /// Whole characters of the reply, never empty.
+    Text(&'a str),
+    /// A token of the reply was chosen; its text, if it has any, came before.
+    Token(u32),
+}
+
+/// Why a reply ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stop {
+    /// The model ended it, with the last of the ids.
+    EndOfGeneration,
+    /// It has as many tokens as were asked for.
+    MaxTokens,
+    /// The context is full.
+    ContextFull,
+    /// The watcher asked for it.
+    Watcher,
+}
+
+/// Forward passes and the time they took.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rate {
+    /// Tokens fed.
+    pub tokens: usize,
+    /// Wall time, with sampling and output where there was any.
+    pub time: Duration,
+}
+
+impl Rate {
+    /// Tokens a second; `None` if no token was fed.
+    pub fn per_second(&self) -> Option<f64> {
+        let seconds = self.time.as_secs_f64();
+        (self.tokens > 0 && seconds > 0.0).then(|| self.tokens as f64 / seconds)
+    }
+}
+
+/// A reply.
+#[derive(Clone, Debug)]
+pub struct Generation {
+    /// The tokens chosen, the one that ended the reply included.
+    pub ids: Vec<u32>,
+    /// Their text in whole characters; control tokens have none.
+    pub text: String,
+    /// Why it ended.
+    pub stop: Stop,
+    /// The prompt's tokens that were fed (not those reused), until the first token was chosen.
+    pub prompt: Rate,
+    /// The reply's tokens that were fed: all but the last.
+    pub decode: Rate,
+}
+
+/// Makes a reply to `request.prompt`, telling `watch` of every step.
+///
+/// Tokens of `cache` that the prompt shares from the start are reused. Afterwards the context holds the prompt and
+/// the reply but its last token, or less of them after an error or a stop.
+///
+/// # Errors
+/// [`GenerateError::PromptTooLong`] before anything is fed, [`model::Error::NoTokens`] for an empty prompt, and
+/// whatever model, sampler, tokenizer and watcher find.
+pub fn generate(
+    cache: &mut CachedSession<'_>,
+    sampler: &mut Sampler,
+    request: Request<'_>,
+    mut watch: impl FnMut(Progress<'_>) -> io::Result<ControlFlow<()>>,
+) -> Result<Generation, GenerateError> {
+    let Request { prompt, tokenizer, mut decoder, max_tokens } = request;
+    if prompt.len() > cache.context() {
+        return Err(GenerateError::PromptTooLong { prompt: prompt.len(), context: cache.context() });
+    }
+    if prompt.is_empty() {
+        return Err(model::Error::NoTokens.into());
+    }
+    let mut reply = Generation {
+        ids: Vec::new(),
+        text: String::new(),
+        stop: Stop::MaxTokens,
+        prompt: Rate::default(),
+        decode: Rate::default(),
+    };
+    let start = Instant::now();
+    let mut fed = cache.reuse(prompt);
+    let mut next = None;
+    for part in prompt[fed..].chunks(cache.session.options().chunk) {
+        fed += part.len();
+        if fed == prompt.len() && max_tokens > 0 {
+            next = Some(cache.feed_and_sample(part, sampler)?);
+        } else {
+            cache.feed(part)?;
+        }
+        reply.prompt.tokens += part.len();
+        reply.prompt.time = start.elapsed();
+        if watch(Progress::Prompt { done: fed, total: prompt.len() })?.is_break() {
+            reply.stop = Stop::Watcher;
+            return Ok(reply);
+        }
+    }
+    let start = Instant::now();
+    while let Some(id) = next.take() {
+        reply.ids.push(id);
+        if tokenizer.is_eog(id) {
+            reply.stop = Stop::EndOfGeneration;
+            // The reply is over whatever the watcher says.
+            let _ = watch(Progress::Token(id))?;
+            break;
+        }
+        let text = decoder.push(id)?;
+        let mut flow = ControlFlow::Continue(());
+        if !text.is_empty() {
+            reply.text.push_str(text);
+            flow = watch(Progress::Text(text))?;
+        }
+        if flow.is_break() || watch(Progress::Token(id))?.is_break() {
+            reply.stop = Stop::Watcher;
+            break;
+        }
+        if reply.ids.len() == max_tokens {
+            break;
+        }
+        if cache.room() == 0 {
+            reply.stop = Stop::ContextFull;
+            break;
+        }
+        next = Some(cache.feed_and_sample(&[id], sampler)?);
+        reply.decode.tokens += 1;
+        reply.decode.time = start.elapsed();
+    }
+    let rest = decoder.finish();
+    if !rest.is_empty() {
+        reply.text.push_str(rest);
+        let _ = watch(Progress::Text(rest))?;
+    }
+    Ok(reply)
+}

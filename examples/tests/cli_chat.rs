@@ -1,0 +1,67 @@
+//! `halfbyte chat` through a pipe.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod cli_support;
+
+use cli_support::{chat_model, run_with_stdin, temp_dir};
+
+/// Greedy replies of at most four tokens.
+const SHORT: [&str; 4] = ["--temperature", "0", "-n", "4"];
+
+#[test]
+fn a_model_without_a_template_says_what_is_needed() {
+    let error = run_with_stdin(&["chat"], b"Hi\n").error();
+    assert!(error.starts_with("halfbyte-tiny (embedded) can't chat"), "{error}");
+    assert!(error.ends_with("expected tokenizer.chat_template in its metadata"), "{error}");
+}
+
+#[test]
+fn every_line_is_a_turn_and_only_replies_are_on_stdout() {
+    let dir = temp_dir();
+    let model = chat_model(&dir);
+    let chat = |lines: &str, more: &[&str]| {
+        let mut args = vec!["chat", "--model", model.to_str().unwrap()];
+        args.extend(SHORT);
+        args.extend(more);
+        run_with_stdin(&args, lines.as_bytes())
+    };
+    let one = chat("Hi\n", &[]).ok();
+    let two = chat("Hi\nAnd?\n", &[]).ok();
+    assert!(two.starts_with(&one) && two.len() > one.len(), "{one:?} {two:?}");
+    // No end of line at the end, empty lines and carriage returns make no difference.
+    assert_eq!(chat("Hi\r\n\nAnd?", &[]).ok(), two);
+    // Nor does where the prompt is cut: the second turn reuses the first one's context or not.
+    assert_eq!(chat("Hi\n/reset\nHi\n", &[]).ok(), format!("{one}{one}"));
+    // What the model is told first matters, however it is told.
+    let told = chat("Hi\n", &["--system", "s"]).ok();
+    assert_ne!(told, one);
+    assert_eq!(chat("/system s\nHi\n", &[]).ok(), told);
+    assert_eq!(chat("Hi\n/exit\nAnd?\n", &[]).ok(), one);
+    assert_eq!(chat("", &[]).ok(), "");
+    assert!(chat("/help\n", &[]).stderr.contains("/reset"));
+    assert_eq!(chat("/nothing\n", &[]).error(), "there is no command /nothing; /help lists them");
+}
+
+#[test]
+fn a_full_context_is_an_error_unless_old_turns_may_go() {
+    let dir = temp_dir();
+    let model = chat_model(&dir);
+    // A turn is 3 tokens around the text of each side, so four do not fit in 64.
+    let lines = "twelve bytes\n".repeat(6);
+    let mut args = vec!["chat", "--model", model.to_str().unwrap(), "--ctx", "64"];
+    args.extend(SHORT);
+    let done = run_with_stdin(&args, lines.as_bytes());
+    assert_eq!(done.code, Some(1));
+    let error = done.stderr.lines().last().unwrap();
+    assert!(error.contains("and the context holds 64, which leaves no room for a reply"), "{error}");
+    assert!(error.contains("--ctx can be raised to 96"), "{error}");
+    assert!(error.contains("--drop-oldest"), "{error}");
+    args.push("--drop-oldest");
+    let done = run_with_stdin(&args, lines.as_bytes());
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.stderr.contains("[forgot the oldest turn]"), "{}", done.stderr);
+    // One message too long for the context stays an error.
+    let done = run_with_stdin(&args, "x".repeat(99).as_bytes());
+    assert!(done.error().contains("the conversation is 105 tokens long"));
+}
