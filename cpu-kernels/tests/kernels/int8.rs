@@ -1,8 +1,8 @@
 //! Quantized weights against int8 activations.
 
 use crate::support::{
-    Format, INT8, Parameter, Rng, assert_same, assert_within, everywhere, property, relative, run,
-    run_everywhere,
+    Format, INT8, Parameter, Rng, any_format, assert_same, assert_within, everywhere, property, relative,
+    run, run_everywhere,
 };
 use halfbyte_cpu_kernels::{Matrix, gemm_int8, matvec_int8, reference};
 use halfbyte_q8::Activations;
@@ -35,8 +35,7 @@ fn gemm_everywhere(w: &Matrix<'_>, x: &Activations) -> Vec<f32> {
 
 /// Any shape: rows around multiples of 16, from one group to an odd or even number, no token to 20.
 fn shapes() -> impl Strategy<Value = (u64, Format, usize, usize, usize)> {
-    let format = prop::sample::select(INT8.to_vec());
-    (any::<u64>(), format, 1usize..40, 1usize..6, 0usize..21)
+    (any::<u64>(), any_format(&INT8), 1usize..40, 1usize..6, 0usize..21)
 }
 
 #[test]

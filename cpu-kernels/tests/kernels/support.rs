@@ -6,6 +6,8 @@ use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
 use halfbyte_q8::BlockQ8_0;
 use halfbyte_threadpool::ThreadPool;
+use proptest::prop_oneof;
+use proptest::sample::select;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::array::from_fn;
@@ -49,11 +51,11 @@ impl Rng {
     }
 }
 
-/// Runs `test` on 40 values of `strategy`, always the same ones, and shrinks what fails.
+/// Runs `test` on 60 values of `strategy`, always the same ones, and shrinks what fails.
 pub(crate) fn property<S: Strategy>(strategy: S, test: impl Fn(S::Value)) {
     const SEED: &[u8; 32] = b"halfbyte-cpu-kernels-properties!";
     println!("proptest seed {SEED:?}");
-    let config = Config { cases: 40, failure_persistence: None, ..Config::default() };
+    let config = Config { cases: 60, failure_persistence: None, ..Config::default() };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, SEED);
     let result = TestRunner::new_with_rng(config, rng).run(&strategy, |value| {
         test(value);
@@ -162,6 +164,12 @@ pub(crate) const INT8: [Format; 12] = [
 
 /// What only the f32 kernels multiply.
 pub(crate) const FLOAT_ONLY: [Format; 5] = [Format::F32, Format::F16, Format::Bf16, Format::Q4K, Format::Q6K];
+
+/// One of `from`, where all affine formats together count as two.
+pub(crate) fn any_format(from: &[Format]) -> impl Strategy<Value = Format> + use<> {
+    let (affine, plain): (Vec<_>, Vec<_>) = from.iter().partition(|f| matches!(f, Format::Affine(..)));
+    prop_oneof![plain.len() as u32 => select(plain), 2 => select(affine)]
+}
 
 impl Format {
     /// Weights that come together.
