@@ -71,6 +71,31 @@ fn bits_depend_on_the_row_and_the_token_alone() {
     });
 }
 
+/// The order of the additions is documented, so the bits can be computed without the kernels.
+#[test]
+fn sums_run_in_the_documented_order() {
+    let seed = 4;
+    println!("seed {seed}");
+    let mut rng = Rng(seed);
+    for cols in [1, 16, 40, 333] {
+        let (rows, tokens) = (9, 7);
+        let (w, x) = (rng.vector(rows * cols), rng.vector(tokens * cols));
+        let y = gemm_everywhere(&Matrix::new(Weights::F32(&w), rows, cols).unwrap(), &x, tokens);
+        for (i, y) in y.into_iter().enumerate() {
+            let mut lanes = [0f32; 16];
+            for k in 0..cols {
+                lanes[k % 16] = w[i % rows * cols + k].mul_add(x[i / rows * cols + k], lanes[k % 16]);
+            }
+            for distance in [8, 4, 2, 1] {
+                for lane in 0..distance {
+                    lanes[lane] += lanes[lane + distance];
+                }
+            }
+            assert_eq!(y.to_bits(), lanes[0].to_bits(), "{cols} columns, output {i}");
+        }
+    }
+}
+
 /// Sums of small integers have no rounding at all, so any order gives the same: the exact i64 sum.
 #[test]
 fn sums_of_small_integers_are_exact() {

@@ -4,7 +4,7 @@ use crate::support::{
     Format, INT8, Parameter, Rng, any_format, assert_same, assert_within, everywhere, property, relative,
     run, run_everywhere,
 };
-use halfbyte_cpu_kernels::{Matrix, gemm_int8, matvec_int8, reference};
+use halfbyte_cpu_kernels::{Matrix, Weights, gemm_int8, matvec_int8, reference};
 use halfbyte_q8::Activations;
 use proptest::prelude::*;
 
@@ -134,11 +134,59 @@ fn integer_sums_of_extreme_codes_are_exact() {
     }
 }
 
+/// The order of the additions is documented, so the bits can be computed without the kernels.
+#[test]
+fn sums_run_in_the_documented_order() {
+    let seed = 9;
+    println!("seed {seed}");
+    let mut rng = Rng(seed);
+    let (rows, tokens) = (18, 11);
+    for format in [Format::Q8_0, Format::Q4_0, Format::Q4_1] {
+        for groups in [1, 2, 7] {
+            let cols = 32 * groups;
+            let stored = format.random(rows, cols, &mut rng);
+            let w = stored.rows(0, rows, cols);
+            let x = quantized(&rng.vector(tokens * cols), tokens, cols);
+            for (i, y) in gemm_everywhere(&w, &x).into_iter().enumerate() {
+                let (token, row) = (i / rows, i % rows);
+                let mut sums = [0f32; 2];
+                for g in 0..groups {
+                    let (scale, min, codes) = block(w.weights(), row * groups + g);
+                    let x_codes = &x.codes(token)[32 * g..][..32];
+                    let dot: i32 = codes.iter().zip(x_codes).map(|(&q, &x)| q * i32::from(x)).sum();
+                    let (a, sum) = (x.scales(token)[g], &mut sums[g % 2]);
+                    *sum = (dot as f32).mul_add(scale * a, *sum);
+                    if let Some(min) = min {
+                        *sum = min.mul_add(a * x.sums(token)[g] as f32, *sum);
+                    }
+                }
+                assert_eq!(
+                    y.to_bits(),
+                    (sums[0] + sums[1]).to_bits(),
+                    "{format:?}, {groups} groups, output {i}"
+                );
+            }
+        }
+    }
+}
+
+/// Scale, minimum and signed codes of block `i`.
+fn block(weights: Weights<'_>, i: usize) -> (f32, Option<f32>, Vec<i32>) {
+    match weights {
+        Weights::Q8_0(b) => (b[i].scale.to_f32(), None, b[i].codes.map(i32::from).to_vec()),
+        Weights::Q4_0(b) => (b[i].scale.to_f32(), None, b[i].codes().map(|q| i32::from(q) - 8).to_vec()),
+        Weights::Q4_1(b) => {
+            (b[i].scale.to_f32(), Some(b[i].min.to_f32()), b[i].codes().map(i32::from).to_vec())
+        }
+        other => panic!("{other:?} has no such blocks"),
+    }
+}
+
 /// Values worked out by hand: the twin could share a misreading of the formats with the kernels.
 #[test]
 fn hand_computed_products() {
     use half::f16;
-    use halfbyte_cpu_kernels::{Affine4, Parameters, Weights};
+    use halfbyte_cpu_kernels::{Affine4, Parameters};
     use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
     // Input i is i + 1: the sum of all is 528, of the first sixteen 136.
     let mut next = 0;
