@@ -21,7 +21,7 @@ fn every_byte_of_stdin_counts() {
     // The model's tokens are the bytes.
     assert_eq!(tokenize(&[], b"ab\r\n\n"), b"ab\r\n\n".map(u64::from));
     assert_eq!(tokenize(&[], "ü\0".as_bytes()), [0xc3, 0xbc, 0]);
-    assert_eq!(tokenize(&[], b""), []);
+    assert!(tokenize(&[], b"").is_empty());
     assert_eq!(tokenize(&[], b"<s>"), b"<s>".map(u64::from));
     assert_eq!(tokenize(&["--special"], b"<s>x"), [256, u64::from(b'x')]);
 }
