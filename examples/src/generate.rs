@@ -39,7 +39,7 @@ pub enum GenerateError {
     #[error(transparent)]
     Sampler(#[from] SamplerError),
     /// The watcher failed, which for a program means that its output did.
-    #[error(transparent)]
+    #[error("cannot write the reply")]
     Output(#[from] io::Error),
 }
 

@@ -4,7 +4,10 @@
 
 mod cli_support;
 
-use cli_support::{chat_model, run_with_stdin, temp_dir};
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
+use cli_support::{chat_model, halfbyte, run_with_stdin, temp_dir};
 
 /// Greedy replies of at most four tokens.
 const SHORT: [&str; 4] = ["--temperature", "0", "-n", "4"];
@@ -47,7 +50,7 @@ fn every_line_is_a_turn_and_only_replies_are_on_stdout() {
 fn a_full_context_is_an_error_unless_old_turns_may_go() {
     let dir = temp_dir();
     let model = chat_model(&dir);
-    // A turn is 3 tokens around the text of each side, so four do not fit in 64.
+    // Each side of a turn is its text and 4 tokens around it: the third or fourth does not fit in 64.
     let lines = "twelve bytes\n".repeat(6);
     let mut args = vec!["chat", "--model", model.to_str().unwrap(), "--ctx", "64"];
     args.extend(SHORT);
@@ -55,13 +58,45 @@ fn a_full_context_is_an_error_unless_old_turns_may_go() {
     assert_eq!(done.code, Some(1));
     let error = done.stderr.lines().last().unwrap();
     assert!(error.contains("and the context holds 64, which leaves no room for a reply"), "{error}");
-    assert!(error.contains("--ctx can be raised to 96"), "{error}");
+    assert!(error.contains("--ctx can be raised to 65536"), "{error}");
     assert!(error.contains("--drop-oldest"), "{error}");
     args.push("--drop-oldest");
     let done = run_with_stdin(&args, lines.as_bytes());
     assert_eq!(done.code, Some(0), "{}", done.stderr);
-    assert!(done.stderr.contains("[forgot the oldest turn]"), "{}", done.stderr);
+    assert!(done.stderr.contains("[forgot the oldest "), "{}", done.stderr);
     // One message too long for the context stays an error.
     let done = run_with_stdin(&args, "x".repeat(99).as_bytes());
-    assert!(done.error().contains("the conversation is 105 tokens long"));
+    assert!(done.error().contains("the conversation is 106 tokens long"));
+}
+
+/// Ctrl-C during a reply ends the reply; between replies it ends a program that reads a pipe.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_stops_the_reply_and_not_the_program() {
+    let dir = temp_dir();
+    let model = chat_model(&dir);
+    // The greedy reply of this model never ends, and the context is too long to be filled by then.
+    let args = ["chat", "--model", model.to_str().unwrap(), "--temperature", "0", "--ctx", "65536"];
+    let mut command = halfbyte(&args);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut stderr = child.stderr.take().unwrap();
+    let id = child.id().to_string();
+    let interrupt = || assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
+    let mut wait_for = |text: &str| {
+        let (mut seen, mut byte) = (Vec::new(), [0]);
+        while !seen.ends_with(text.as_bytes()) {
+            stderr.read_exact(&mut byte).unwrap();
+            seen.push(byte[0]);
+        }
+    };
+    stdin.write_all(b"Hi\n").unwrap();
+    stdout.read_exact(&mut [0]).unwrap();
+    interrupt();
+    wait_for("[stopped]\n");
+    stdin.write_all(b"/help\n").unwrap();
+    wait_for("begins with a slash.\n");
+    interrupt();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }

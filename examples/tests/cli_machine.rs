@@ -14,14 +14,18 @@ fn bench_has_a_prompt_and_a_decode_test_for_each_number_of_threads() {
     let json = done.json();
     assert_eq!(json["isa"], Isa::fastest().name());
     let results = json["results"].as_array().unwrap();
-    let tests: Vec<_> = results.iter().map(|r| (r["threads"].clone(), r["n_prompt"].clone(), r["n_gen"].clone())).collect();
+    let tests: Vec<_> =
+        results.iter().map(|r| (r["threads"].clone(), r["n_prompt"].clone(), r["n_gen"].clone())).collect();
     let test = |threads, n_prompt, n_gen| (json!(threads), json!(n_prompt), json!(n_gen));
     assert_eq!(tests, [test(1, 32, 0), test(1, 0, 8), test(2, 32, 0), test(2, 0, 8)]);
     for result in results {
         let rate = &result["tokens_per_second"];
         assert_eq!(keys(rate), ["max", "median", "min"]);
         let value = |key: &str| rate[key].as_f64().unwrap();
-        assert!(0.0 < value("min") && value("min") <= value("median") && value("median") <= value("max"), "{rate}");
+        assert!(
+            0.0 < value("min") && value("min") <= value("median") && value("median") <= value("max"),
+            "{rate}"
+        );
     }
 }
 
@@ -63,7 +67,7 @@ fn inspect_shows_metadata_and_tensors() {
     assert_eq!((&json["version"], &json["alignment"]), (&json!(3), &json!(32)));
     assert_eq!(json["file_bytes"], json!(std::fs::metadata(&path).unwrap().len()));
     assert_eq!(json["metadata"]["general.architecture"], "llama");
-    assert_eq!(json["metadata"]["llama.context_length"], 96);
+    assert_eq!(json["metadata"]["llama.context_length"], 65536);
     // Shortest digits: 1e-5 as f32 and not as the nearest f64 to it.
     assert_eq!(json["metadata"]["llama.attention.layer_norm_rms_epsilon"], json!(1e-5));
     assert_eq!(
@@ -85,7 +89,7 @@ fn inspect_shows_metadata_and_tensors() {
     );
     assert_eq!(json["parameters"], 45184 + 192);
     let text = run(&["inspect", model]).ok();
-    for part in ["GGUF v3", "llama.context_length = 96", "[f32; 100] 0.0, 1.0", "64 x 258", "11 tensors"] {
+    for part in ["GGUF v3", "llama.context_length = 65536", "[f32; 100] 0.0, 1.0", "64 x 258", "11 tensors"] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
     // --model is taken as well, and without both it is the embedded model.
@@ -140,10 +144,19 @@ fn doctor_names_paths_threads_memory_and_what_is_slow() {
     }
     let slow = |args: &[&str]| {
         let json = run(&[&["doctor", "--json"], args].concat()).json();
-        json["slow"].as_array().unwrap().iter().map(|s| s.as_str().unwrap().to_owned()).collect::<Vec<_>>().join("\n")
+        json["slow"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|s| s.as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+            .join("\n")
     };
     assert_eq!(slow(&[]).contains("this is a debug build"), cfg!(debug_assertions));
-    assert_eq!(slow(&["--isa", "scalar"]).contains("scalar"), Isa::available().len() > 1 || Isa::known().len() > 1);
+    assert_eq!(
+        slow(&["--isa", "scalar"]).contains("scalar"),
+        Isa::available().len() > 1 || Isa::known().len() > 1
+    );
     assert!(slow(&["--threads", "1024"]).contains("1024 threads (--threads) share"));
     let dir = temp_dir();
     let f16 = plain_model(&dir);

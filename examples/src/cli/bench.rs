@@ -123,8 +123,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
                 bar.inc(1);
             }
             let tokens_per_second = Spread::new(rates);
-            let gigabytes_per_second =
-                (n_gen > 0).then_some(tokens_per_second.median * bytes as f64 / 1e9);
+            let gigabytes_per_second = (n_gen > 0).then_some(tokens_per_second.median * bytes as f64 / 1e9);
             results.push(Measured { threads, n_prompt, n_gen, tokens_per_second, gigabytes_per_second });
         }
     }

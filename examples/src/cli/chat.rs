@@ -25,9 +25,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> Result<()> {
     let gguf = engine::open(global.model.as_deref())?;
     let engine = Engine::new(&gguf, global)?;
     let tokenizer = engine.tokenizer(global)?;
-    let template = ChatTemplate::new(&tokenizer).with_context(|| {
-        format!("{} can't chat (it can `run`; --model names another)", engine.name)
-    })?;
+    let template = ChatTemplate::new(&tokenizer)
+        .with_context(|| format!("{} can't chat (it can `run`; --model names another)", engine.name))?;
     let sampler = sampling::sampler(&args.sampling)?;
     let mut console = Console::new(args.history.as_deref())?;
     console::handle_interrupts(console.is_interactive())?;
@@ -92,7 +91,8 @@ impl Chat<'_> {
         match (name, text.trim()) {
             ("help", _) => note!("{HELP}"),
             ("reset", _) => {
-                let system = self.messages.first().filter(|m| m.role == Role::System).map(|m| m.content.clone());
+                let system =
+                    self.messages.first().filter(|m| m.role == Role::System).map(|m| m.content.clone());
                 self.reset(system.as_deref());
                 note!("The conversation starts anew.");
             }
@@ -172,7 +172,10 @@ impl Chat<'_> {
                 );
             }
             if dropped > 0 {
-                note!("[forgot the oldest {}]", if dropped == 1 { "turn".into() } else { format!("{dropped} turns") });
+                note!(
+                    "[forgot the oldest {}]",
+                    if dropped == 1 { "turn".into() } else { format!("{dropped} turns") }
+                );
             }
             return Ok(ids);
         }

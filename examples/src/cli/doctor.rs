@@ -175,7 +175,10 @@ fn slow_machine(isa: &Chosen<Isa>, threads: &Chosen<usize>, limits: &CpuLimits) 
         slow.push(format!("the ISA path is {} ({}), {fastest} would be faster", isa.value, isa.reason));
     } else if fastest == Isa::scalar() {
         let others = Isa::known().into_iter().filter(|&name| name != fastest.name()).collect::<Vec<_>>();
-        slow.push(format!("only the scalar path runs on this CPU; faster ones in this build: {}", others.join(", ")));
+        slow.push(format!(
+            "only the scalar path runs on this CPU; faster ones in this build: {}",
+            others.join(", ")
+        ));
     }
     let usable = limits.usable();
     if threads.value > usable {
@@ -216,7 +219,12 @@ fn describe(r: &Report) -> Result<String> {
     let build = if r.debug_build { ", debug build" } else { "" };
     writeln!(text, "halfbyte   {} on {} {}{build}", r.version, r.os, r.arch)?;
     writeln!(text, "isa        {} ({})", r.isa.selected, r.isa.reason)?;
-    writeln!(text, "           can run: {}; in this build: {}", r.isa.available.join(", "), r.isa.known.join(", "))?;
+    writeln!(
+        text,
+        "           can run: {}; in this build: {}",
+        r.isa.available.join(", "),
+        r.isa.known.join(", ")
+    )?;
     writeln!(text, "threads    {} ({})", r.threads.count, r.threads.reason)?;
     writeln!(text, "memory     {} available of {}", size(r.memory.available), size(r.memory.total))?;
     match &r.model {
@@ -233,12 +241,27 @@ fn describe(r: &Report) -> Result<String> {
 }
 
 fn describe_model(m: &ModelReport, text: &mut String) -> std::fmt::Result {
-    writeln!(text, "model      {}: {}, {} layers, {}", m.name, m.architecture, m.layers, HumanBytes(m.file_bytes))?;
+    writeln!(
+        text,
+        "model      {}: {}, {} layers, {}",
+        m.name,
+        m.architecture,
+        m.layers,
+        HumanBytes(m.file_bytes)
+    )?;
     let int8 = if m.activations == "int8" { m.int8_matrices } else { 0 };
     let read = HumanBytes(m.weight_bytes_per_token as u64);
-    writeln!(text, "           {read} of weights a token; int8 activations in {int8} of {} matrices", m.matrices)?;
+    writeln!(
+        text,
+        "           {read} of weights a token; int8 activations in {int8} of {} matrices",
+        m.matrices
+    )?;
     let (kv, bytes) = (m.kv_cache, HumanBytes(m.kv_cache_bytes));
-    writeln!(text, "context    {} of {} tokens; {kv} KV cache, {bytes} when full", m.context, m.trained_context)?;
+    writeln!(
+        text,
+        "context    {} of {} tokens; {kv} KV cache, {bytes} when full",
+        m.context, m.trained_context
+    )?;
     match (&m.tokenizer_error, m.chat_template) {
         (None, true) => writeln!(text, "tokenizer  usable, with a chat template"),
         (None, false) => writeln!(text, "tokenizer  usable; no chat template, so no `halfbyte chat`"),

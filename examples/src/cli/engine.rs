@@ -101,7 +101,10 @@ impl<'a> Engine<'a> {
         let tokenizer = tokenizer(global, self.gguf)?;
         let (tokens, rows) = (tokenizer.n_vocab(), self.model.config().n_vocab);
         if tokens != rows {
-            bail!("{}: the tokenizer has {tokens} tokens, the model {rows}: expected the same number", self.name);
+            bail!(
+                "{}: the tokenizer has {tokens} tokens, the model {rows}: expected the same number",
+                self.name
+            );
         }
         Ok(tokenizer)
     }
@@ -112,7 +115,11 @@ impl<'a> Engine<'a> {
     }
 
     /// An empty context on other threads, with other options.
-    pub(crate) fn session_on<'s>(&'s self, pool: &'s ThreadPool, options: SessionOptions) -> Result<Session<'s>> {
+    pub(crate) fn session_on<'s>(
+        &'s self,
+        pool: &'s ThreadPool,
+        options: SessionOptions,
+    ) -> Result<Session<'s>> {
         let ctx = Context { pool, isa: self.isa.value };
         Ok(Session::new(&self.model, ctx, options)?)
     }

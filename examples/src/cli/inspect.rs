@@ -114,7 +114,11 @@ fn describe(gguf: &Gguf, file: &str) -> Result<String> {
     for total in totals(gguf) {
         let Total { ty, tensors, elements, .. } = total;
         let support = if total.supported { "" } else { "  (halfbyte can't compute with it)" };
-        writeln!(text, "  {ty:7}  {tensors:>5} tensors  {elements:>14} weights  {:>10}{support}", bytes(total.bytes))?;
+        writeln!(
+            text,
+            "  {ty:7}  {tensors:>5} tensors  {elements:>14} weights  {:>10}{support}",
+            bytes(total.bytes)
+        )?;
     }
     Ok(text)
 }

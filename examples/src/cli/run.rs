@@ -46,7 +46,9 @@ pub(crate) fn prompt_ids(tokenizer: &Tokenizer, prompt: &str, with_special: bool
     match tokenizer.bos_id() {
         _ if !ids.is_empty() => Ok(ids),
         Some(bos) => Ok(vec![bos]),
-        None => bail!("the prompt is empty, and the model names no token that begins a text: give it some text"),
+        None => {
+            bail!("the prompt is empty, and the model names no token that begins a text: give it some text")
+        }
     }
 }
 
@@ -125,7 +127,11 @@ fn report(engine: &Engine<'_>, tokenizer: &Tokenizer, reply: &Generation, sample
     note!("sampler {sampler}");
     match (reply.stop, reply.ids.last()) {
         (Stop::ContextFull, _) => {
-            note!("stopped: the context of {} tokens is full; {}", engine.options.context, engine.context_advice());
+            note!(
+                "stopped: the context of {} tokens is full; {}",
+                engine.options.context,
+                engine.context_advice()
+            );
         }
         (Stop::EndOfGeneration, Some(&id)) => {
             note!("stopped: the model ended the text with {}", tokenizer.token_text(id).unwrap_or("a token"));

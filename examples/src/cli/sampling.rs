@@ -29,5 +29,8 @@ pub(crate) fn summary(sampler: &Sampler) -> String {
     if c.temperature == 0.0 {
         return "greedy".to_owned();
     }
-    format!("temperature {}, top-k {}, top-p {}, min-p {}, seed {}", c.temperature, c.top_k, c.top_p, c.min_p, c.seed)
+    format!(
+        "temperature {}, top-k {}, top-p {}, min-p {}, seed {}",
+        c.temperature, c.top_k, c.top_p, c.min_p, c.seed
+    )
 }

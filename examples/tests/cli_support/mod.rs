@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod model;
+
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -10,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 /// The program, without the environment variables that change its defaults.
-pub fn halfbyte(args: &[&str]) -> Command {
+pub(crate) fn halfbyte(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_halfbyte"));
     command.args(args).env_remove("HALFBYTE_ISA").env_remove("HALFBYTE_THREADS").stdin(Stdio::null());
     command
@@ -18,10 +20,10 @@ pub fn halfbyte(args: &[&str]) -> Command {
 
 /// What the program did.
 #[derive(Debug)]
-pub struct Done {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
+pub(crate) struct Done {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl From<Output> for Done {
@@ -37,14 +39,14 @@ impl From<Output> for Done {
 impl Done {
     /// Its stdout, if it succeeded.
     #[track_caller]
-    pub fn ok(self) -> String {
+    pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.stdout
     }
 
     /// Its one line of JSON, if it succeeded.
     #[track_caller]
-    pub fn json(self) -> Value {
+    pub(crate) fn json(self) -> Value {
         let stdout = self.ok();
         assert_eq!(stdout.matches('\n').count(), 1, "{stdout:?}");
         serde_json::from_str(stdout.strip_suffix('\n').unwrap()).unwrap()
@@ -53,24 +55,20 @@ impl Done {
     /// Checks that it failed with exit code 1, wrote nothing to stdout and one line that starts with `error: ` last
     /// to stderr, which is returned without that.
     #[track_caller]
-    pub fn error(self) -> String {
+    pub(crate) fn error(self) -> String {
         assert_eq!((self.code, self.stdout.as_str()), (Some(1), ""), "{}", self.stderr);
         let line = self.stderr.lines().last().unwrap_or_default();
         line.strip_prefix("error: ").unwrap_or_else(|| panic!("{line:?}")).to_owned()
     }
 }
 
-pub fn run(args: &[&str]) -> Done {
+pub(crate) fn run(args: &[&str]) -> Done {
     halfbyte(args).output().unwrap().into()
 }
 
-pub fn run_with_stdin(args: &[&str], stdin: &[u8]) -> Done {
-    let mut child = halfbyte(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+pub(crate) fn run_with_stdin(args: &[&str], stdin: &[u8]) -> Done {
+    let mut child =
+        halfbyte(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // A program that ends early leaves the rest unread; that is for its exit code to tell.
     let _ = child.stdin.take().unwrap().write_all(stdin);
     child.wait_with_output().unwrap().into()
@@ -78,35 +76,32 @@ pub fn run_with_stdin(args: &[&str], stdin: &[u8]) -> Done {
 
 /// The keys of an object, in order.
 #[track_caller]
-pub fn keys(value: &Value) -> Vec<&str> {
+pub(crate) fn keys(value: &Value) -> Vec<&str> {
     let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
     keys
 }
 
 #[track_caller]
-pub fn ids(value: &Value) -> Vec<u64> {
+pub(crate) fn ids(value: &Value) -> Vec<u64> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
 }
 
 /// A directory for one test, emptied when dropped.
-pub fn temp_dir() -> tempfile::TempDir {
+pub(crate) fn temp_dir() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
 /// A small model with a chat template: bytes as tokens, and weights from a linear congruential generator.
-pub fn chat_model(dir: &tempfile::TempDir) -> PathBuf {
+pub(crate) fn chat_model(dir: &tempfile::TempDir) -> PathBuf {
     let path = dir.path().join("chat.gguf");
-    std::fs::write(&path, super_model::build(true)).unwrap();
+    std::fs::write(&path, model::build(true)).unwrap();
     path
 }
 
 /// The same without a template and without a token that begins a text.
-pub fn plain_model(dir: &tempfile::TempDir) -> PathBuf {
+pub(crate) fn plain_model(dir: &tempfile::TempDir) -> PathBuf {
     let path = dir.path().join("plain.gguf");
-    std::fs::write(&path, super_model::build(false)).unwrap();
+    std::fs::write(&path, model::build(false)).unwrap();
     path
 }
-
-#[path = "model.rs"]
-mod super_model;

@@ -3,7 +3,7 @@
 use halfbyte_examples::gguf::{GgufWriter, Metadata, StringTable, TensorInfo, TensorType, Value};
 
 const WIDTH: usize = 64;
-const CONTEXT: u32 = 96;
+const CONTEXT: u32 = 1 << 16;
 
 /// GPT-2's alphabet of visible characters for the 256 bytes.
 fn byte_tokens() -> Vec<String> {
@@ -50,7 +50,7 @@ fn metadata(chat: bool, n_vocab: usize, tokens: StringTable) -> Metadata {
 }
 
 /// The bytes of the file.
-pub fn build(chat: bool) -> Vec<u8> {
+pub(crate) fn build(chat: bool) -> Vec<u8> {
     let mut tokens = byte_tokens();
     tokens.extend(["<s>".to_owned(), "</s>".to_owned()]);
     let n_vocab = tokens.len();
