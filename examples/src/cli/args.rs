@@ -1,7 +1,9 @@
 //! What can be said on the command line. The doc comments are the help texts.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use halfbyte_threadpool::MAX_THREADS;
 
@@ -20,14 +22,39 @@ Environment: HALFBYTE_THREADS and HALFBYTE_ISA are the defaults of --threads and
 
 /// Runs language models with 4-bit and 8-bit weights on the CPU.
 ///
-/// Without a command it is `halfbyte run`: without a model it runs the small one that is part of this program.
+/// Without a command it is `halfbyte run`, with the same options: without a model it runs the small one that is
+/// part of this program.
 #[derive(Debug, Parser)]
-#[command(name = "halfbyte", version, after_help = EXAMPLES, infer_subcommands = false)]
+#[command(name = "halfbyte", version, after_help = EXAMPLES, override_usage = "halfbyte [OPTIONS] [COMMAND]")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: GlobalArgs,
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Command,
+}
+
+impl Cli {
+    /// Parses a command line, the program's name first. Where no command is named, or an option that no command
+    /// is named for, it is read again as `run`.
+    pub(crate) fn from_args(mut args: Vec<OsString>) -> Result<Self, clap::Error> {
+        let first = match Self::try_parse_from(&args) {
+            Ok(cli) => return Ok(cli),
+            Err(error) => error,
+        };
+        let unnamed = [
+            ErrorKind::MissingSubcommand,
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+            ErrorKind::UnknownArgument,
+        ];
+        if !unnamed.contains(&first.kind()) {
+            return Err(first);
+        }
+        args.insert(args.len().min(1), "run".into());
+        Self::try_parse_from(args).map_err(|second| match second.kind() {
+            ErrorKind::UnknownArgument => first,
+            _ => second,
+        })
+    }
 }
 
 /// Options that every command takes.
@@ -43,11 +70,11 @@ pub(crate) struct GlobalArgs {
     /// Instruction set path; `halfbyte doctor` lists them [default: the fastest that this CPU has]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) isa: Option<String>,
-    /// What quantized weights are multiplied by: int8 is several times faster, f32 exact
-    #[arg(long, global = true, value_enum, default_value_t = ActivationsArg::Int8)]
+    /// What quantized weights are multiplied by: int8 is faster, f32 exact
+    #[arg(long, global = true, value_name = "TYPE", value_enum, default_value_t = ActivationsArg::Int8)]
     pub(crate) activations: ActivationsArg,
     /// How keys and values are kept [default: f16 with int8 activations, f32 with f32]
-    #[arg(long, global = true, value_enum)]
+    #[arg(long, global = true, value_name = "TYPE", value_enum)]
     pub(crate) kv_cache: Option<KvCacheArg>,
     /// Tokens that the context holds, prompt and reply together [default: the model's, at most 4096]
     #[arg(long, global = true, value_name = "N", value_parser = parse_positive)]
@@ -295,7 +322,25 @@ mod tests {
     #[test]
     fn ids_may_have_spaces() {
         let cli = Cli::try_parse_from(["halfbyte", "logits", "--ids", "1, 2,30"]).unwrap();
-        let Some(Command::Logits(args)) = cli.command else { panic!("{cli:?}") };
+        let Command::Logits(args) = cli.command else { panic!("{cli:?}") };
         assert_eq!(args.input.ids.unwrap(), [1, 2, 30]);
+    }
+
+    #[test]
+    fn without_a_command_it_is_run() {
+        let parse = |line: &[&str]| Cli::from_args(line.iter().map(OsString::from).collect());
+        for line in
+            [&["halfbyte"][..], &["halfbyte", "--ctx", "9"], &["halfbyte", "--prompt", "chat", "-n", "5"]]
+        {
+            assert!(matches!(parse(line).unwrap().command, Command::Run(_)), "{line:?}");
+        }
+        let error = |line: &[&str]| parse(line).unwrap_err();
+        assert!(
+            error(&["halfbyte", "--seed", "x"]).to_string().contains("invalid value 'x' for '--seed <S>'")
+        );
+        assert!(error(&["halfbyte", "--seed", "1", "chat"]).to_string().contains("argument '--seed' found"));
+        assert!(error(&["halfbyte", "bench", "--seed", "1"]).to_string().contains("argument '--seed' found"));
+        assert_eq!(error(&["halfbyte", "--version"]).kind(), ErrorKind::DisplayVersion);
+        assert_eq!(error(&["halfbyte", "walk"]).kind(), ErrorKind::InvalidSubcommand);
     }
 }

@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 
 use anyhow::{Result, bail};
-use clap::Parser;
 use halfbyte_examples::embedded;
 use halfbyte_examples::generate::{CachedSession, Generation, Progress, Request, Stop, generate};
 use halfbyte_examples::tokenizer::Tokenizer;
@@ -28,16 +27,6 @@ struct Output<'a> {
     /// `null` if nothing was fed.
     prompt_tokens_per_second: Option<f64>,
     decode_tokens_per_second: Option<f64>,
-}
-
-/// What `halfbyte` without a command runs.
-pub(crate) fn defaults() -> RunArgs {
-    #[derive(Parser)]
-    struct Bare {
-        #[command(flatten)]
-        run: RunArgs,
-    }
-    Bare::parse_from(["halfbyte"]).run
 }
 
 /// The ids of a prompt. An empty one is the token that begins a text, if the model names it.
