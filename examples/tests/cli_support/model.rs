@@ -76,12 +76,16 @@ pub(crate) fn build(chat: bool) -> Vec<u8> {
         let bytes: Vec<u8> = match tensor.ty {
             TensorType::F32 => bytemuck::cast_slice(&[1.0_f32; WIDTH]).to_vec(),
             _ => {
-                let values: Vec<half::f16> = (0..tensor.n_elements())
+                let mut values: Vec<half::f16> = (0..tensor.n_elements())
                     .map(|_| {
                         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                         half::f16::from_f32((state >> 40) as f32 / (1 << 24) as f32 * 0.4 - 0.2)
                     })
                     .collect();
+                if tensor.name == "token_embd.weight" {
+                    // `</s>` has the logit 0, which is never the highest: a greedy reply does not end.
+                    values[(n_vocab - 1) * WIDTH..].fill(half::f16::ZERO);
+                }
                 bytemuck::cast_slice(&values).to_vec()
             }
         };
