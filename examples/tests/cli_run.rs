@@ -13,7 +13,8 @@ use halfbyte_cpu_kernels::Isa;
 fn alone_it_runs_the_embedded_model() {
     let done = run(&[]);
     assert_eq!(done.code, Some(0), "{done:?}");
-    assert!(done.stdout.trim().len() > 100, "{}", done.stdout);
+    // What it says is left to chance, even when it ends.
+    assert!(done.stdout.ends_with('\n'), "{}", done.stdout);
     for part in ["It was a dark", "prompt ", "decode ", "tokens/s", "isa ", "threads ", "seed "] {
         assert!(done.stderr.contains(part), "{part:?} is not in {}", done.stderr);
     }
