@@ -73,6 +73,8 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     /// # Safety
     /// `p` is valid for reading 16 u16 (any alignment).
     unsafe fn load_f16(self, p: *const u16) -> Self::F32;
+    /// The half-precision numbers in the low 16 bits of the lanes, widened exactly; the high bits do not matter.
+    fn widen_f16(self, halves: Self::I32) -> Self::F32;
     /// Stores 16 numbers as half precision, rounded to nearest even.
     ///
     /// # Safety
@@ -201,23 +203,6 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     /// # Safety
     /// For every `r` below 16, `p + r * stride` is valid for reading 16 bytes.
     unsafe fn load_rows(self, p: *const u8, stride: usize) -> [Self::I32; 4];
-    /// Reads one half-precision number at `p + r * stride` for every lane `r`.
-    ///
-    /// # Safety
-    /// For every `r` below 16, `p + r * stride` is valid for reading 2 bytes.
-    #[inline(always)]
-    unsafe fn load_f16_rows(self, p: *const u8, stride: usize) -> Self::F32 {
-        let mut bits = [0u16; LANES];
-        for (r, b) in bits.iter_mut().enumerate() {
-            // SAFETY: `p + r * stride` is readable by the caller's promise.
-            let at = unsafe { p.add(r * stride) };
-            // SAFETY: two bytes are readable there by the caller's promise; unaligned is allowed.
-            *b = unsafe { at.cast::<u16>().read_unaligned() };
-        }
-        // SAFETY: `bits` holds 16 u16.
-        unsafe { self.load_f16(bits.as_ptr()) }
-    }
-
     /// Loads the first 16 of `x`.
     ///
     /// # Panics

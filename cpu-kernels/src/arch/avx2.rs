@@ -138,6 +138,18 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         both!(_mm256_cvtph_ps, h)
     }
     #[inline(always)]
+    fn widen_f16(self, halves: Self::I32) -> Self::F32 {
+        let h = self.and(halves, self.splat_i32(0xffff));
+        // SAFETY: `self` proves the instructions.
+        let h = unsafe {
+            // Four lanes of one register, four of the other, and so on: put back in order by the permutation.
+            let mixed = _mm256_packus_epi32(h[0], h[1]);
+            let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(mixed);
+            [_mm256_castsi256_si128(ordered), _mm256_extracti128_si256::<1>(ordered)]
+        };
+        both!(_mm256_cvtph_ps, h)
+    }
+    #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: Self::F32) {
         let h = both!(_mm256_cvtps_ph::<0>, v);
         // SAFETY: 16 u16 are writable by the caller's promise.

@@ -88,6 +88,13 @@ impl Simd for Avx512Vnni {
         unsafe { _mm512_cvtph_ps(h) }
     }
     #[inline(always)]
+    fn widen_f16(self, halves: Self::I32) -> Self::F32 {
+        // SAFETY: `self` proves the instructions.
+        let h = unsafe { _mm512_cvtepi32_epi16(halves) };
+        // SAFETY: `self` proves the instructions.
+        unsafe { _mm512_cvtph_ps(h) }
+    }
+    #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: Self::F32) {
         // SAFETY: `self` proves the instructions.
         let h = unsafe { _mm512_cvtps_ph::<0>(v) };

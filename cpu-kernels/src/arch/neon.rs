@@ -150,6 +150,12 @@ impl Simd for Neon {
         each!(widen, h)
     }
     #[inline(always)]
+    fn widen_f16(self, halves: Self::I32) -> Self::F32 {
+        let words = each!(vreinterpretq_u32_s32, halves);
+        let h = each!(vmovn_u32, words);
+        each!(widen, h)
+    }
+    #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: Self::F32) {
         for (i, h) in each!(narrow, v).into_iter().enumerate() {
             // SAFETY: 16 u16 are writable by the caller's promise.

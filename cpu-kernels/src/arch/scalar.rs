@@ -79,6 +79,10 @@ impl Simd for Scalar {
         bits.map(|b| f16::from_bits(b).to_f32())
     }
     #[inline(always)]
+    fn widen_f16(self, halves: Self::I32) -> Self::F32 {
+        halves.map(|h| f16::from_bits(h as u16).to_f32())
+    }
+    #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: Self::F32) {
         let bits = v.map(|x| f16::from_f32(x).to_bits());
         // SAFETY: the caller's promise.

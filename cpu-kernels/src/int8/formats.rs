@@ -3,7 +3,6 @@
 use crate::matrix::{Affine4, Parameters};
 use crate::scratch::Line;
 use crate::simd::{LANES, Simd};
-use half::f16;
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
 use halfbyte_q8::BlockQ8_0;
 
@@ -45,23 +44,6 @@ impl Rows<'_> {
         // SAFETY: `staged` holds 16 rows of 16 bytes.
         unsafe { s.load_rows(staged.as_ptr(), 16) }
     }
-
-    /// The half-precision number at `offset` of rows `first..first + valid`, 0 for further lanes.
-    #[inline(always)]
-    fn f16<S: Simd>(&self, s: S, first: usize, valid: usize, offset: usize) -> S::F32 {
-        let start = first * self.stride + offset;
-        if valid == LANES {
-            let span = &self.bytes[start..start + (LANES - 1) * self.stride + 2];
-            // SAFETY: `span` reaches from row 0 to the end of the 2 bytes of row 15.
-            return unsafe { s.load_f16_rows(span.as_ptr(), self.stride) };
-        }
-        let mut values = [0.0; LANES];
-        for (r, v) in values.iter_mut().enumerate().take(valid) {
-            let at = start + r * self.stride;
-            *v = f16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]).to_f32();
-        }
-        s.load_slice(&values)
-    }
 }
 
 /// Stores 16 words into a line.
@@ -99,7 +81,9 @@ impl PanelFormat for Q4_0Rows<'_> {
         for j in 0..4 {
             put_words(s, &mut lines[j], words[j]);
         }
-        put(s, &mut lines[4], self.0.f16(s, first, valid, at));
+        // The block's first word has the scale in its low half.
+        let head = self.0.words(s, first, valid, at)[0];
+        put(s, &mut lines[4], s.widen_f16(head));
     }
 }
 
@@ -125,8 +109,10 @@ impl PanelFormat for Q4_1Rows<'_> {
         for j in 0..4 {
             put_words(s, &mut lines[j], words[j]);
         }
-        put(s, &mut lines[4], self.0.f16(s, first, valid, at));
-        put(s, &mut lines[5], self.0.f16(s, first, valid, at + 2));
+        // The block's first word: scale below, minimum above.
+        let head = self.0.words(s, first, valid, at)[0];
+        put(s, &mut lines[4], s.widen_f16(head));
+        put(s, &mut lines[5], s.widen_f16(s.shr::<16>(head)));
     }
 }
 
@@ -154,7 +140,9 @@ impl PanelFormat for Q8_0Rows<'_> {
                 put_words(s, &mut lines[4 * half + j], words[j]);
             }
         }
-        put(s, &mut lines[8], self.0.f16(s, first, valid, at));
+        // The block's first word has the scale in its low half.
+        let head = self.0.words(s, first, valid, at)[0];
+        put(s, &mut lines[8], s.widen_f16(head));
     }
 }
 
