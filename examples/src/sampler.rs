@@ -299,3 +299,196 @@ fn check(logits: &[f32]) -> Result<(), SamplerError> {
         None => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OFF: SamplerConfig = SamplerConfig {
+        temperature: 1.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        repeat_penalty: 1.0,
+        repeat_last_n: 64,
+        seed: 7,
+    };
+
+    fn random_logits(n: usize, seed: u64) -> Vec<f32> {
+        let mut rng = Pcg64::seed_from_u64(seed);
+        // A coarse grid, so that equal logits occur.
+        (0..n).map(|_| (rng.next_u64() % 160) as f32 / 16.0 - 5.0).collect()
+    }
+
+    /// The filters by the book, in f64 and with full sorts: ids and probabilities.
+    fn brute_force(logits: &[f32], config: &SamplerConfig, history: &[u32]) -> Vec<(u32, f64)> {
+        let mut left: Vec<(u32, f64)> = (0..).zip(logits).map(|(i, &l)| (i, f64::from(l))).collect();
+        for (id, logit) in &mut left {
+            if history.iter().rev().take(config.repeat_last_n).any(|h| h == id) {
+                let penalty = f64::from(config.repeat_penalty);
+                *logit = f64::from((if *logit > 0.0 { *logit / penalty } else { *logit * penalty }) as f32);
+            }
+        }
+        left.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        if config.top_k > 0 {
+            left.truncate(config.top_k);
+        }
+        let softmax = |left: &[(u32, f64)], t: f64| -> Vec<f64> {
+            let e: Vec<f64> = left.iter().map(|(_, l)| ((l - left[0].1) / t).exp()).collect();
+            let sum: f64 = e.iter().sum();
+            e.iter().map(|e| e / sum).collect()
+        };
+        let p = softmax(&left, 1.0);
+        let mut sum = 0.0;
+        let kept = p.iter().take_while(|&&p| {
+            let more = sum < f64::from(config.top_p) - 1e-12;
+            sum += p;
+            more
+        });
+        left.truncate(kept.count());
+        let p = softmax(&left, 1.0);
+        let kept = p.iter().filter(|&&q| q >= f64::from(config.min_p) * p[0] * (1.0 - 1e-12)).count();
+        left.truncate(kept);
+        let p = softmax(&left, f64::from(config.temperature));
+        left.iter().map(|l| l.0).zip(p).collect()
+    }
+
+    #[test]
+    fn draws_follow_the_exact_distribution() {
+        let history = [3, 5, 5, 900, 1, 8];
+        for (case, config) in [
+            OFF,
+            SamplerConfig { temperature: 0.5, ..OFF },
+            SamplerConfig { temperature: 3.0, top_k: 5, ..OFF },
+            SamplerConfig { top_p: 0.7, ..OFF },
+            SamplerConfig { min_p: 0.2, temperature: 1.5, ..OFF },
+            SamplerConfig { repeat_penalty: 1.7, repeat_last_n: 3, ..OFF },
+            SamplerConfig { repeat_penalty: 0.6, top_k: 9, top_p: 0.9, min_p: 0.05, temperature: 1.2, ..OFF },
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let logits = random_logits(12, case as u64);
+            let exact = brute_force(&logits, &config, &history);
+            let mut sampler = Sampler::new(config).unwrap();
+            let n = 40_000;
+            let mut counts = [0_u32; 12];
+            for _ in 0..n {
+                counts[sampler.sample(&logits, &history).unwrap() as usize] += 1;
+            }
+            for (id, &count) in counts.iter().enumerate() {
+                let p = exact.iter().find(|e| e.0 as usize == id).map_or(0.0, |e| e.1);
+                let frequency = f64::from(count) / f64::from(n);
+                // Five standard deviations; exactly none of what is filtered out.
+                let bound = 5.0 * (p * (1.0 - p) / f64::from(n)).sqrt();
+                assert!(
+                    (frequency - p).abs() <= bound,
+                    "seed 7 case {case} id {id}: {frequency} against {p}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn filters_leave_the_set_that_brute_force_leaves() {
+        let mut rng = Pcg64::seed_from_u64(11);
+        for round in 0..300 {
+            let n = 1 + (rng.next_u64() % 1500) as usize;
+            let logits = random_logits(n, round);
+            let config = SamplerConfig {
+                top_k: [0, 1, 3, 40, 700][(rng.next_u64() % 5) as usize],
+                top_p: [1.0, 0.95, 0.5, 0.01][(rng.next_u64() % 4) as usize],
+                min_p: [0.0, 0.05, 0.5, 1.0][(rng.next_u64() % 4) as usize],
+                ..OFF
+            };
+            let mut sampler = Sampler::new(config).unwrap();
+            sampler.sample(&logits, &[]).unwrap();
+            let mut got: Vec<u32> = sampler.candidates.iter().map(|c| c.id).collect();
+            let mut want: Vec<u32> = brute_force(&logits, &config, &[]).iter().map(|e| e.0).collect();
+            got.sort_unstable();
+            want.sort_unstable();
+            assert_eq!(got, want, "round {round}: {config:?}");
+        }
+    }
+
+    #[test]
+    fn greedy_takes_the_first_of_the_highest() {
+        let mut sampler = Sampler::new(SamplerConfig::greedy()).unwrap();
+        assert_eq!(sampler.sample(&[1.0, 3.0, 3.0, 2.0], &[]), Ok(1));
+        assert_eq!(sampler.sample(&[-0.0, 0.0], &[]), Ok(0));
+        assert_eq!(sampler.sample(&[f32::NEG_INFINITY, -1e30], &[]), Ok(1));
+        let penalty = SamplerConfig { repeat_penalty: 2.0, ..SamplerConfig::greedy() };
+        let mut sampler = Sampler::new(penalty).unwrap();
+        assert_eq!(sampler.sample(&[1.0, 3.0, 2.0], &[1, 1]), Ok(2));
+        assert_eq!(sampler.sample(&[-1.0, -3.0, -1.5], &[0]), Ok(2));
+        // An overflow excludes nothing.
+        let mut sampler = Sampler::new(SamplerConfig { repeat_penalty: 10.0, ..penalty }).unwrap();
+        assert_eq!(sampler.sample(&[f32::MIN], &[0]), Ok(0));
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_tokens() {
+        let logits = vec![0.0; 1000];
+        let draw = |seed| {
+            let mut sampler = Sampler::new(SamplerConfig { seed, ..OFF }).unwrap();
+            (0..5).map(|_| sampler.sample(&logits, &[]).unwrap()).collect::<Vec<u32>>()
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        // Equal logits draw floor(1000 u), with u from the generator's own interface.
+        let mut rng = Pcg64::seed_from_u64(1);
+        let expected: Vec<u32> =
+            (0..5).map(|_| ((rng.next_u64() >> 11) as f64 / 2_f64.powi(53) * 1000.0) as u32).collect();
+        assert_eq!(draw(1), expected);
+    }
+
+    #[test]
+    fn bad_settings_and_logits_are_named() {
+        let new = |config| Sampler::new(config).map(drop).map_err(|e| e.to_string());
+        for (config, message) in [
+            (
+                SamplerConfig { temperature: f32::NAN, ..OFF },
+                "temperature is NaN: expected 0 or more, finite",
+            ),
+            (SamplerConfig { temperature: -1.0, ..OFF }, "temperature is -1: expected 0 or more, finite"),
+            (
+                SamplerConfig { temperature: f32::INFINITY, ..OFF },
+                "temperature is inf: expected 0 or more, finite",
+            ),
+            (SamplerConfig { top_p: 0.0, ..OFF }, "top_p is 0: expected more than 0, up to 1"),
+            (SamplerConfig { top_p: f32::NAN, ..OFF }, "top_p is NaN: expected more than 0, up to 1"),
+            (SamplerConfig { min_p: 1.5, ..OFF }, "min_p is 1.5: expected 0 to 1"),
+            (
+                SamplerConfig { repeat_penalty: 0.0, ..OFF },
+                "repeat_penalty is 0: expected more than 0, finite",
+            ),
+        ] {
+            assert_eq!(new(config), Err(message.to_owned()));
+        }
+        for config in [OFF, SamplerConfig::greedy()] {
+            let mut sampler = Sampler::new(config).unwrap();
+            let mut sample = |logits: &[f32]| sampler.sample(logits, &[]).map_err(|e| e.to_string());
+            assert_eq!(
+                sample(&[0.0, f32::NAN]),
+                Err("the logit of token 1 is NaN: expected a finite number or -inf".into())
+            );
+            assert_eq!(
+                sample(&[f32::INFINITY]),
+                Err("the logit of token 0 is inf: expected a finite number or -inf".into())
+            );
+            assert_eq!(
+                sample(&[f32::NEG_INFINITY; 2]),
+                Err("all 2 logits are -inf: expected at least one finite logit".into())
+            );
+            assert_eq!(sample(&[]), Err("0 logits: expected 1 to 4294967295, one for each token".into()));
+            assert_eq!(sample(&[f32::NEG_INFINITY, -5.0]), Ok(1));
+        }
+    }
+
+    #[test]
+    fn the_tiniest_temperature_and_widest_logits() {
+        let config = SamplerConfig { temperature: f32::MIN_POSITIVE, ..OFF };
+        assert_eq!(Sampler::new(config).unwrap().sample(&[f32::MIN, 1.0, 1.0 + f32::EPSILON], &[]), Ok(2));
+        assert_eq!(Sampler::new(OFF).unwrap().sample(&[f32::MIN, f32::MAX], &[]), Ok(1));
+    }
+}

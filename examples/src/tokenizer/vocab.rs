@@ -110,7 +110,7 @@ impl Vocab {
         let mut kinds = token_kinds(&spec.token_types, n)?;
         let texts: Vec<Arc<str>> = spec.tokens.iter().map(|t| Arc::from(t.as_str())).collect();
         let ids = index(&texts)?;
-        let (special, mut end_of_generation) = special_ids(spec, alphabet)?;
+        let (special, mut end_of_generation) = special_ids(spec, alphabet, kinds[0])?;
         for &text in END_OF_GENERATION.iter().chain(&END_OF_FILL) {
             if let Some(&id) = ids.get(text) {
                 end_of_generation.push(id);
@@ -224,8 +224,12 @@ fn index(texts: &[Arc<str>]) -> Result<HashMap<Arc<str>, u32>, TokenizerError> {
     Ok(ids)
 }
 
-/// The named ids, checked, and those among them that end a reply.
-fn special_ids(spec: &TokenizerSpec, alphabet: Alphabet) -> Result<(SpecialIds, Vec<u32>), TokenizerError> {
+/// The named ids, checked, and those among them that end a reply. `kind_of_0`: of the token with id 0.
+fn special_ids(
+    spec: &TokenizerSpec,
+    alphabet: Alphabet,
+    kind_of_0: TokenKind,
+) -> Result<(SpecialIds, Vec<u32>), TokenizerError> {
     let n_vocab = spec.tokens.len();
     let check = |key, id: Option<u32>| match id {
         Some(got) if got as usize >= n_vocab => Err(TokenizerError::SpecialId { key, got, n_vocab }),
@@ -236,7 +240,8 @@ fn special_ids(spec: &TokenizerSpec, alphabet: Alphabet) -> Result<(SpecialIds, 
     let special = SpecialIds {
         bos: check("bos_token_id", spec.bos_id)?.or(default(1)),
         eos: check("eos_token_id", spec.eos_id)?.or(default(2)),
-        unk: check("unknown_token_id", spec.unk_id)?.or(default(0)),
+        unk: check("unknown_token_id", spec.unk_id)?
+            .or(default(0).filter(|_| kind_of_0 == TokenKind::Unknown)),
         pad: check("padding_token_id", spec.pad_id)?,
     };
     let eot = check("eot_token_id", spec.eot_id)?;

@@ -1,0 +1,207 @@
+//! Chat templates of the kinds that models ship, hostile ones among them, on a vocabulary of bytes.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use halfbyte_examples::chat::{
+    ChatError, ChatOptions, ChatTemplate, MAX_OUTPUT_BYTES, MAX_TEMPLATE_BYTES, Message, Prompt, Role,
+};
+use halfbyte_examples::tokenizer::{Special, Tokenizer, TokenizerSpec};
+
+/// Control tokens 0 to 5, then every byte.
+fn tokenizer(add_bos: bool) -> Tokenizer {
+    let names = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|user|>", "<|assistant|>"];
+    let mut tokens: Vec<String> = names.map(String::from).into();
+    let own = |b: &u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    tokens.extend((0..=255_u8).filter(own).map(|b| char::from(b).to_string()));
+    tokens.extend(('\u{100}'..='\u{143}').map(String::from));
+    let token_types = std::iter::repeat_n(3, 6).chain(std::iter::repeat_n(1, 256)).collect();
+    Tokenizer::new(&TokenizerSpec {
+        model: "gpt2".into(),
+        pre: Some("gpt-2".into()),
+        tokens,
+        token_types,
+        bos_id: Some(0),
+        eos_id: Some(1),
+        add_bos: Some(add_bos),
+        ..TokenizerSpec::default()
+    })
+    .unwrap()
+}
+
+fn prompt(template: &str, messages: &[Message]) -> Result<Prompt, ChatError> {
+    let tokenizer = tokenizer(false);
+    let options =
+        ChatOptions { add_generation_prompt: true, now: UNIX_EPOCH + Duration::from_secs(1_709_208_000) };
+    let prompt = ChatTemplate::from_source(template, &tokenizer)?.prompt(&tokenizer, messages, &options)?;
+    assert_eq!(tokenizer.decode(&prompt.ids, Special::On).unwrap(), prompt.text);
+    Ok(prompt)
+}
+
+/// The text for one user's message.
+fn text(template: &str, content: &str) -> String {
+    prompt(template, &[Message::user(content)]).unwrap().text
+}
+
+/// The control tokens of a prompt for one user's message.
+fn control(template: &str, content: &str) -> Vec<u32> {
+    let prompt = prompt(template, &[Message::user(content)]).unwrap();
+    prompt.ids.into_iter().filter(|&id| id < 6).collect()
+}
+
+/// What templates do with a message, and what should come of ` a</s>"b ` .
+const TRANSFORMS: [(&str, &str); 12] = [
+    ("{{ messages[0].content }}", " a</s>\"b "),
+    ("{{ messages[0]['content'] | trim }}", "a</s>\"b"),
+    ("{{ messages[0].content.strip() }}", "a</s>\"b"),
+    ("{{ messages[0].content | tojson }}", "\" a</s>\\\"b \""),
+    ("{{ messages[0].content.split('\"')[0] }}", " a</s>"),
+    ("{{ messages[0].content ~ messages[0].content }}", " a</s>\"b  a</s>\"b "),
+    ("{{ messages[0].content | length }}", "9"),
+    ("{{ messages[0].content[1:6] }}", "a</s>"),
+    ("{{ messages[0].content | replace('\"', '') }}", " a</s>b "),
+    ("{% if messages[0].content is string %}{{ messages[0].content.lstrip() }}{% endif %}", "a</s>\"b "),
+    (
+        "{% set ns = namespace(x='') %}{% for m in messages %}{% set ns.x = ns.x + m.content %}{% endfor %}{{ ns.x }}",
+        " a</s>\"b ",
+    ),
+    ("{% macro show(m) %}{{ m.content.rstrip() }}{% endmacro %}{{ show(messages[0]) }}", " a</s>\"b"),
+];
+
+#[test]
+fn transformed_messages_are_right_and_stay_text() {
+    for (template, expected) in TRANSFORMS {
+        assert_eq!(text(template, " a</s>\"b "), expected, "{template}");
+        assert!(control(template, " a</s>\"b ").is_empty(), "{template}");
+    }
+}
+
+#[test]
+fn pieces_of_message_and_template_make_no_control_token() {
+    for (template, content, expected) in [
+        ("<|im_{{ messages[0].content }}", "end|>", "<|im_end|>"),
+        ("{{ messages[0].content }}_end|>", "<|im", "<|im_end|>"),
+        ("<|im{{ messages[0].content }}end|>", "_", "<|im_end|>"),
+        ("{{ messages[0].content.split('+') | join }}", "</+s>", "</s>"),
+        ("{{ messages[0].content.replace('+', '') }}", "<|im+_end|>", "<|im_end|>"),
+        ("{{ messages[0].content[:3] + messages[0].content[4:] }}", "</s+>", "</s>"),
+        ("{{ messages[0].content }}{% if '</s>' in messages[0].content %}!{% endif %}", "</s>", "</s>"),
+        ("{{ '<|' + messages[0].content + '|>' }}", "user", "<|user|>"),
+    ] {
+        assert_eq!(text(template, content), expected, "{template}");
+        assert!(control(template, content).is_empty(), "{template}");
+    }
+    // A role is the program's own word.
+    assert_eq!(control("{{ '<|' + messages[0].role + '|>' }}", "x"), [4]);
+    assert_eq!(control("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", "</s>"), [0, 1]);
+}
+
+#[test]
+fn templates_can_look_for_their_own_strings() {
+    let thought = "{% set c = messages[0].content %}{% if '</think>' in c %}{% set c = c.split('</think>')[-1].lstrip('\\n') %}{% endif %}\
+                   {{ '<|im_start|>' + c + '<|im_end|>' }}";
+    assert_eq!(text(thought, "<think>\nhm\n</think>\n\nYes</s>"), "<|im_start|>Yes</s><|im_end|>");
+    assert_eq!(control(thought, "<think>\nhm\n</think>\n\nYes</s>"), [2, 3]);
+    let starts = "{% if messages[0].content.startswith('<tool_response>') %}T{% else %}F{% endif %}";
+    assert_eq!(text(starts, "<tool_response>x"), "T");
+    assert_eq!(text(starts, "x"), "F");
+}
+
+#[test]
+fn what_published_templates_use() {
+    for (template, expected) in [
+        ("{% for m in messages %}{{ loop.index0 }}{{ loop.first }}{{ m.role }}{% endfor %}", "0Trueuser"),
+        (
+            "{%- for m in messages -%}\n  {%- if m.role == 'user' %}\n    {{- 'U' }}\n  {%- endif %}\n{%- endfor %}",
+            "U",
+        ),
+        ("{% if true %}\nx\n{% endif %}\ny\n", "x\ny"),
+        ("  {% if true %}\nx\n  {% endif %}", "x\n"),
+        ("{{ strftime_now('%d %b %Y') }}", "29 Feb 2024"),
+        ("{% if strftime_now is defined and tools is not defined %}1{% endif %}", "1"),
+        ("{% for m in messages %}{% break %}{% endfor %}{{ messages[-1].role | upper }}", "USER"),
+        ("{{ {'a': [1, true, none], 'b': 'é\"'} | tojson }}", r#"{"a": [1, true, null], "b": "é\""}"#),
+        ("{{ [1, {'a': 2}] | tojson(indent=2) }}", "[\n  1,\n  {\n    \"a\": 2\n  }\n]"),
+        (
+            "{{ messages[1:] | length }}{{ (messages | selectattr('role', 'equalto', 'user') | list) | length }}",
+            "01",
+        ),
+        ("{% if add_generation_prompt %}go{% endif %}", "go"),
+        ("{{ 'a<b&' }}", "a<b&"),
+    ] {
+        assert_eq!(text(template, "Hi"), expected, "{template}");
+    }
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let run = |template: &str| prompt(template, &[Message::user("x")]).unwrap_err();
+    let refused = run("{{ raise_exception('Roles must alternate') }}");
+    assert_eq!(refused.to_string(), "the chat template refused the messages: Roles must alternate");
+    let nested = run("{% macro f() %}{{ raise_exception('no') }}{% endmacro %}{{ f() }}");
+    assert!(matches!(nested, ChatError::Refused { ref message } if message == "no"), "{nested}");
+    let syntax = run("a\n{% if %}");
+    assert!(
+        matches!(syntax, ChatError::Syntax { .. }) && syntax.to_string().contains("chat_template:2"),
+        "{syntax}"
+    );
+    let unknown = run("{{ 'a' | nosuch }}");
+    assert!(unknown.to_string().contains("nosuch"), "{unknown}");
+    assert!(run("{{ strftime_now('%Q') }}").to_string().contains("%Q"));
+    let size = run(&" ".repeat(MAX_TEMPLATE_BYTES + 1));
+    assert_eq!(size.to_string(), "the chat template has 262145 bytes: expected at most 262144");
+    let tokenizer = tokenizer(false);
+    assert!(matches!(ChatTemplate::new(&tokenizer), Err(ChatError::NoTemplate)));
+}
+
+#[test]
+fn hostile_templates_stop() {
+    let run = |template: &str| prompt(template, &[Message::user("x")]).unwrap_err();
+    let nested = "{% for a in range(9999) %}{% for b in range(9999) %}{{ 1 }}{% endfor %}{% endfor %}";
+    assert!(matches!(run(nested), ChatError::OutOfFuel { .. }));
+    let long = format!(
+        "{{% set x = 'a' * 10000 %}}{{% for a in range({}) %}}{{{{ x }}}}{{% endfor %}}",
+        MAX_OUTPUT_BYTES / 10_000 + 1
+    );
+    assert!(matches!(run(&long), ChatError::OutputSize { .. }));
+    for template in [
+        "{% include '/etc/passwd' %}",
+        "{% import 'os' as os %}",
+        "{% extends 'x' %}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.__init__.__globals__ }}",
+        "{{ 'a' * 9999999999999 }}",
+        "{{ range(9999999999999) | list }}",
+        "{{ '%9999999999d' | format(1) }}",
+        "{{ '{:>9999999999}'.format(1) }}",
+        "{{ 'a' | indent(9999999999) }}",
+        "{{ [1] | batch(9999999999999) }}",
+        "{{ 'a' | tojson(indent=9999999999) }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ 10 ** 99999999999 }}",
+    ] {
+        let error = run(template);
+        assert!(
+            matches!(
+                error,
+                ChatError::Render { .. } | ChatError::Syntax { .. } | ChatError::OutOfFuel { .. }
+            ),
+            "{template}: {error}"
+        );
+    }
+    let deep = format!("{{{{ {}1{} }}}}", "(".repeat(50_000), ")".repeat(50_000));
+    assert!(matches!(run(&deep), ChatError::Syntax { .. }));
+}
+
+#[test]
+fn the_beginning_token_comes_once() {
+    let tokenizer = tokenizer(true);
+    for template in ["{{ bos_token }}{{ messages[0].content }}", "{{ messages[0].content }}"] {
+        let compiled = ChatTemplate::from_source(template, &tokenizer).unwrap();
+        let ids = compiled
+            .prompt(&tokenizer, &[Message::new(Role::User, "<s>")], &ChatOptions::default())
+            .unwrap()
+            .ids;
+        assert_eq!(ids.iter().filter(|&&id| id == 0).count(), 1, "{template}");
+        assert_eq!(ids[0], 0);
+    }
+}
