@@ -33,8 +33,8 @@ const WORTH_SHARING: usize = 1 << 17;
 /// u * V * (2 * (head_dim / 16 + 12) * A + 2 * n + 32)
 /// ```
 ///
-/// of the exact one for the numbers in the cache, as long as `A` is finite in f32. Otherwise IEEE arithmetic
-/// decides, the same way on every ISA:
+/// of the exact one for the numbers in the cache, as long as `A`, `n * V` and `scale * q` are within f32.
+/// Otherwise IEEE arithmetic decides, the same way on every ISA:
 /// - NaN in a query, or in a key or value that it sees, gives NaN (`0x7fc00000`, no other);
 /// - a score of +inf gives NaN (`inf - inf`), a score of -inf weighs exactly 0;
 /// - if every score is -inf the output is exactly 0;
@@ -130,7 +130,8 @@ impl Call<'_> {
         let (keys, values) = (&planes.keys.as_slice()[head.clone()], &planes.values.as_slice()[head]);
         let Self { params, q, first: first_position, .. } = self;
         with_scratch(params.head_dim().div_ceil(LANES), |scratch| {
-            let tile = Tile { params, q, keys, values, kv_head, first_position, first_query, n, scratch, out };
+            let tile =
+                Tile { params, q, keys, values, kv_head, first_position, first_query, n, scratch, out };
             self.ctx.isa.dispatch::<Tile<'_, E, VECTORS>>(tile);
         });
     }

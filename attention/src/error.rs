@@ -65,7 +65,9 @@ pub enum Error {
         rows: usize,
     },
     /// A query stands at a position whose key is not in the cache.
-    #[error("queries at positions {first} to {first} + {rows} need as many cached positions, the cache holds {len}")]
+    #[error(
+        "queries at positions {first} to {first} + {rows} need as many cached positions, the cache holds {len}"
+    )]
     Position {
         /// Position of the first query row.
         first: usize,

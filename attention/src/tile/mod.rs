@@ -76,7 +76,8 @@ impl<E, const VECTORS: usize> Tile<'_, E, VECTORS> {
     /// Where query `i` of the tile begins in `q` and in the output.
     #[inline(always)]
     fn offset(&self, i: usize) -> usize {
-        let (row, head) = ((self.first_query + i) / self.params.group(), (self.first_query + i) % self.params.group());
+        let (row, head) =
+            ((self.first_query + i) / self.params.group(), (self.first_query + i) % self.params.group());
         (row * self.params.n_heads() + self.kv_head * self.params.group() + head) * self.params.head_dim()
     }
 
