@@ -15,26 +15,28 @@
 //! The formulas, with the order of every sum, are in `scores`, `softmax` and `values`; queries are multiplied by
 //! the scale first, and in the end outputs are divided by the folded sum of weights.
 
+#![allow(clippy::needless_range_loop, reason = "one index runs over several arrays of registers")]
+
 mod scores;
 mod scratch;
 mod softmax;
 mod values;
 
 use crate::element::Element;
+use crate::output::Output;
 use crate::params::AttentionParams;
 use halfbyte_cpu_kernels::simd::{Kernel, LANES, Simd};
 use scores::scores;
 use softmax::softmax;
 use values::add_values;
 
-use crate::output::Output;
 pub(crate) use scratch::{Scratch, with_scratch};
 
 /// Keys of a block. Part of the definition of the result: the running maximum moves at block ends.
 const BLOCK: usize = 64;
 /// Queries that go through a block together.
 const QUAD: usize = 4;
-/// The most queries of a tile: with 64-wide heads their state takes half of a small L2 cache's 128 KiB.
+/// The most queries of a tile: with 64-wide heads their state takes 36 KiB, which leaves most of an L2 cache to keys.
 pub(crate) const MAX_QUERIES: usize = 64;
 
 /// Scores of a quad with a block, then its weights.

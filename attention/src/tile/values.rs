@@ -29,7 +29,7 @@ pub(super) unsafe fn add_values<S: Simd, E: Element, const L: usize>(
     // Columns of `WIDTH` vectors: as many sums as registers hold.
     macro_rules! columns {
         ($width:literal) => {
-            while d + $width <= vectors {
+            while vectors - d >= $width {
                 // SAFETY: the caller's promise; the column ends inside the head.
                 unsafe { column::<S, E, L, $width>(s, vectors, weights, first, keys, alpha, v, o, d) };
                 d += $width;
