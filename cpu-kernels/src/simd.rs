@@ -203,6 +203,11 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     /// # Safety
     /// For every `r` below 16, `p + r * stride` is valid for reading 16 bytes.
     unsafe fn load_rows(self, p: *const u8, stride: usize) -> [Self::I32; 4];
+    /// Asks for the cache line at `p` in the second-level cache: the first has too few outstanding requests to
+    /// keep memory busy. Any address is allowed.
+    #[inline(always)]
+    fn prefetch(self, _p: *const u8) {}
+
     /// Loads the first 16 of `x`.
     ///
     /// # Panics

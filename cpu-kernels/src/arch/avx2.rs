@@ -415,6 +415,11 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn prefetch(self, p: *const u8) {
+        // SAFETY: a hint, without effect on an address that can't be read.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "`half` is a distance between rows as well")]
     unsafe fn load_rows(self, p: *const u8, stride: usize) -> [Self::I32; 4] {
         let mut out = [[self.splat_i32(0)[0]; 2]; 4];

@@ -341,6 +341,11 @@ impl Simd for Avx512Vnni {
     }
 
     #[inline(always)]
+    fn prefetch(self, p: *const u8) {
+        // SAFETY: a hint, without effect on an address that can't be read.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+    }
+    #[inline(always)]
     #[allow(clippy::multiple_unsafe_ops_per_block, reason = "one transposition, register to register")]
     unsafe fn load_rows(self, p: *const u8, stride: usize) -> [Self::I32; 4] {
         // SAFETY: rows 0 to 15 are readable by the caller's promise, and `self` proves the instructions.

@@ -88,6 +88,10 @@ impl Product<'_> {
             for r in 0..R {
                 // SAFETY: `r * cols + k + 16` is within the `R` rows of `w`.
                 let ws = unsafe { load_at(s, w, r * cols + k) };
+                if T == 1 {
+                    // Used once, the rows come straight from memory: ask for those of the next tile.
+                    s.prefetch(w.as_ptr().wrapping_add((r + R) * cols + k).cast());
+                }
                 for t in 0..T {
                     acc[r][t] = s.fma(ws, xs[t], acc[r][t]);
                 }

@@ -16,6 +16,9 @@ pub(super) trait PanelFormat: Copy + Send + Sync {
     /// Whether groups have a minimum besides the scale.
     const MIN: bool;
 
+    /// Asks for the part of rows `first..first + 16` that is group `group`'s share of their bytes.
+    fn prefetch<S: Simd>(&self, s: S, first: usize, group: usize);
+
     /// Packs group `group` of the rows `first..first + valid`; further lanes become zero.
     fn pack<S: Simd>(&self, s: S, first: usize, valid: usize, group: usize, lines: &mut [Line]);
 }
@@ -28,6 +31,16 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
+    /// Asks for bytes `group * share..(group + 1) * share` of the sixteen rows from `first` on, which lie one after
+    /// the other: once for every group, in order, the calls bring the rows in as one stream.
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, s: S, first: usize, group: usize, share: usize) {
+        let start = self.bytes.as_ptr().wrapping_add(first * self.stride + group * share);
+        for offset in (0..share).step_by(64) {
+            s.prefetch(start.wrapping_add(offset));
+        }
+    }
+
     /// The 16 bytes at `offset` of rows `first..first + valid`, transposed to words by row.
     #[inline(always)]
     fn words<S: Simd>(&self, s: S, first: usize, valid: usize, offset: usize) -> [S::I32; 4] {
@@ -75,6 +88,11 @@ impl PanelFormat for Q4_0Rows<'_> {
     const MIN: bool = false;
 
     #[inline(always)]
+    fn prefetch<S: Simd>(&self, s: S, first: usize, group: usize) {
+        self.0.prefetch(s, first, group, LANES * size_of::<BlockQ4_0>());
+    }
+
+    #[inline(always)]
     fn pack<S: Simd>(&self, s: S, first: usize, valid: usize, group: usize, lines: &mut [Line]) {
         let at = group * size_of::<BlockQ4_0>();
         let words = self.0.words(s, first, valid, at + 2);
@@ -101,6 +119,11 @@ impl PanelFormat for Q4_1Rows<'_> {
     const CODE_LINES: usize = 4;
     const ZERO_POINT: i32 = 0;
     const MIN: bool = true;
+
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, s: S, first: usize, group: usize) {
+        self.0.prefetch(s, first, group, LANES * size_of::<BlockQ4_1>());
+    }
 
     #[inline(always)]
     fn pack<S: Simd>(&self, s: S, first: usize, valid: usize, group: usize, lines: &mut [Line]) {
@@ -130,6 +153,11 @@ impl PanelFormat for Q8_0Rows<'_> {
     const CODE_LINES: usize = 8;
     const ZERO_POINT: i32 = 0;
     const MIN: bool = false;
+
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, s: S, first: usize, group: usize) {
+        self.0.prefetch(s, first, group, LANES * size_of::<BlockQ8_0>());
+    }
 
     #[inline(always)]
     fn pack<S: Simd>(&self, s: S, first: usize, valid: usize, group: usize, lines: &mut [Line]) {
@@ -198,6 +226,11 @@ impl PanelFormat for AffineRows<'_> {
     const CODE_LINES: usize = 4;
     const ZERO_POINT: i32 = 0;
     const MIN: bool = true;
+
+    #[inline(always)]
+    fn prefetch<S: Simd>(&self, s: S, first: usize, group: usize) {
+        self.codes.prefetch(s, first, group, LANES * 16);
+    }
 
     #[inline(always)]
     fn pack<S: Simd>(&self, s: S, first: usize, valid: usize, group: usize, lines: &mut [Line]) {

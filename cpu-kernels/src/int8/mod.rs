@@ -138,6 +138,8 @@ impl<F: PanelFormat> Kernel for PanelTimesTokens<'_, F> {
     fn run<S: Simd>(self, s: S) {
         let per_group = F::CODE_LINES + 1 + usize::from(F::MIN);
         for (g, lines) in self.panel.chunks_exact_mut(per_group).enumerate() {
+            // The next panel comes from memory while this one is multiplied.
+            self.format.prefetch(s, self.first + LANES, g);
             self.format.pack(s, self.first, self.valid, g, lines);
         }
         tile::multiply::<S, F>(s, self.panel, self.x, self.first, self.valid, self.output);
