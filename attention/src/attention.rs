@@ -1,11 +1,12 @@
-//! The entry point: checks, and the split into tiles.
+//! The entry point: checks, then one kernel run a tile.
 
 use crate::cache::{KvCache, Planes, Store};
 use crate::element::Element;
 use crate::error::{Error, check_len, check_shape};
 use crate::output::Output;
 use crate::params::AttentionParams;
-use crate::tile::{MAX_QUERIES, Tile, with_scratch};
+use crate::split::Split;
+use crate::tile::{Tile, with_scratch};
 use halfbyte_cpu_kernels::Context;
 use halfbyte_cpu_kernels::simd::LANES;
 
@@ -103,18 +104,15 @@ impl Call<'_> {
         let queries = self.rows * self.params.group();
         let multiplications = self.q.len().saturating_mul(self.first + self.rows);
         let threads = if multiplications < WORTH_SHARING { 1 } else { self.ctx.pool.threads() };
-        let tile = queries_per_tile(queries, n_kv_heads, threads);
-        let tiles = queries.div_ceil(tile.max(1));
+        let split = Split::new(queries, n_kv_heads, threads);
         let item = |i: usize| {
-            // A head's tiles follow each other, so that its keys stay in a shared cache; the later rows, which
-            // see more keys, come first, so that the last items to be claimed are short.
-            let (kv_head, first_query) = (i / tiles, (tiles - 1 - i % tiles) * tile);
-            self.tile::<E, VECTORS>(planes, out, kv_head, first_query, tile.min(queries - first_query));
+            let (kv_head, first_query, n) = split.item(i);
+            self.tile::<E, VECTORS>(planes, out, kv_head, first_query, n);
         };
         if threads == 1 {
-            (0..n_kv_heads * tiles).for_each(item);
+            (0..split.items()).for_each(item);
         } else {
-            self.ctx.pool.par_for(n_kv_heads * tiles, 1, item);
+            self.ctx.pool.par_for(split.items(), 1, item);
         }
     }
 
@@ -135,18 +133,4 @@ impl Call<'_> {
             self.ctx.isa.dispatch::<Tile<'_, E, VECTORS>>(tile);
         });
     }
-}
-
-/// How many queries of a key/value head make a tile, of `queries` that it has: as many as share its keys well,
-/// but few enough that all threads get about the same work.
-fn queries_per_tile(queries: usize, n_kv_heads: usize, threads: usize) -> usize {
-    if queries <= MAX_QUERIES && n_kv_heads.is_multiple_of(threads) {
-        return queries;
-    }
-    if threads == 1 {
-        return MAX_QUERIES;
-    }
-    // Three tiles a thread leave at most a quarter or so of the time with a thread idle.
-    let share = (queries * n_kv_heads).div_ceil(3 * threads).clamp(1, MAX_QUERIES);
-    if share > 4 { share.next_multiple_of(4) } else { share }
 }

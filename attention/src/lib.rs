@@ -7,6 +7,7 @@ mod error;
 mod output;
 mod params;
 pub mod reference;
+mod split;
 mod tile;
 
 pub use attention::attention;

@@ -131,17 +131,19 @@ impl<E, const VECTORS: usize> Tile<'_, E, VECTORS> {
     #[inline(always)]
     fn block<S: Simd, T: Element>(&mut self, s: S, vectors: usize, start: usize, keys: &[T], values: &[T]) {
         let mut weights = Weights([[0.0; BLOCK]; QUAD]);
-        for i in (0..self.n).step_by(QUAD) {
-            match self.n - i {
-                1 => self.quad::<S, T, 1>(s, vectors, start, i, keys, values, &mut weights),
-                2 => self.quad::<S, T, 2>(s, vectors, start, i, keys, values, &mut weights),
+        let mut i = 0;
+        while i < self.n {
+            // Few registers share nothing between queries, and each size is a kernel of its own to compile.
+            let size = if register_rich::<S>() { (self.n - i).min(QUAD) } else { 1 };
+            i += match size {
+                4 => self.quad::<S, T, 4>(s, vectors, start, i, keys, values, &mut weights),
                 3 => self.quad::<S, T, 3>(s, vectors, start, i, keys, values, &mut weights),
-                _ => self.quad::<S, T, 4>(s, vectors, start, i, keys, values, &mut weights),
-            }
+                _ => self.quad::<S, T, 1>(s, vectors, start, i, keys, values, &mut weights),
+            };
         }
     }
 
-    /// Takes the queries `first .. first + L` through a block.
+    /// Takes the queries `first .. first + L` through a block, and returns `L`.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "a part of `block`, for each number of queries")]
     fn quad<S: Simd, T: Element, const L: usize>(
@@ -153,7 +155,7 @@ impl<E, const VECTORS: usize> Tile<'_, E, VECTORS> {
         keys: &[T],
         values: &[T],
         weights: &mut Weights,
-    ) {
+    ) -> usize {
         let stride = vectors * LANES;
         let mut seen = [0; L];
         for (i, seen) in seen.iter_mut().enumerate() {
@@ -162,7 +164,7 @@ impl<E, const VECTORS: usize> Tile<'_, E, VECTORS> {
         // Later queries see at least as much as earlier ones.
         let (all, most) = (seen[0], seen[L - 1]);
         if most == 0 {
-            return;
+            return L;
         }
         let q = &self.scratch.queries[first * stride..][..L * stride];
         let outputs = &mut self.scratch.outputs[first * stride..][..L * stride];
@@ -188,6 +190,7 @@ impl<E, const VECTORS: usize> Tile<'_, E, VECTORS> {
                 unsafe { add_values::<S, T, 1>(s, vectors, weights, i, (all, seen[i]), one, v, o) };
             }
         }
+        L
     }
 }
 
