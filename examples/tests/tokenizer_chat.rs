@@ -1,4 +1,5 @@
 //! Chat templates of the kinds that models ship, hostile ones among them, on a vocabulary of bytes.
+#![allow(clippy::unwrap_used, reason = "an error or a missing value is what fails a test")]
 
 use std::time::{Duration, UNIX_EPOCH};
 

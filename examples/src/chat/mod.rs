@@ -4,7 +4,7 @@
 //! control tokens and messages into one string, and a message that contains
 //! `<|im_end|>` must not end a turn. So the template never sees the letters
 //! that control tokens are made of: in every message they are
-//! [disguised](disguise) as private-use characters, and what comes out as a
+//! disguised as private-use characters, and what comes out as a
 //! private-use character is known to come from a message, however the template
 //! has cut, trimmed, repeated or quoted it. The letters are put back before
 //! tokenizing, and control tokens are looked for in the rest only. The text is

@@ -80,7 +80,7 @@ pub struct Tokenizer {
 #[derive(Debug)]
 enum Model {
     Bpe(Box<ByteLevelBpe>),
-    SentencePiece(SentencePiece),
+    SentencePiece(Box<SentencePiece>),
 }
 
 impl Tokenizer {
@@ -98,7 +98,7 @@ impl Tokenizer {
         };
         let vocab = Vocab::new(spec, if is_llama { Alphabet::Plain } else { Alphabet::ByteLevel })?;
         let model = if is_llama {
-            Model::SentencePiece(SentencePiece::new(spec, &vocab)?)
+            Model::SentencePiece(Box::new(SentencePiece::new(spec, &vocab)?))
         } else {
             Model::Bpe(Box::new(ByteLevelBpe::new(spec, &vocab)?))
         };
