@@ -1,11 +1,11 @@
-//! examples
+#![doc = include_str!("../README.md")]
 // Denied rather than forbidden for the sake of `gguf::map`, the one exception.
 #![deny(unsafe_code)]
 
+pub mod chat;
 pub mod embedded;
 pub mod generate;
 pub mod gguf;
-pub mod tokenizer;
 pub mod model;
-pub mod chat;
 pub mod sampler;
+pub mod tokenizer;
