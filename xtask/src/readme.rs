@@ -16,7 +16,9 @@ pub(crate) fn run() -> Result<()> {
     }
     for block in blocks {
         // A missing test model is a failure here; elsewhere its tests only say that they were skipped.
-        shell::run(Command::new("bash").args(["-euo", "pipefail", "-c", &block]).env("HALFBYTE_REQUIRE_MODEL", "1"))?;
+        shell::run(
+            Command::new("bash").args(["-euo", "pipefail", "-c", &block]).env("HALFBYTE_REQUIRE_MODEL", "1"),
+        )?;
     }
     Ok(())
 }

@@ -22,7 +22,8 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
         .join(" ");
     println!("\n$ {shown}");
     let start = Instant::now();
-    let status = command.current_dir(root()).status().with_context(|| format!("{shown}: can't be started"))?;
+    let status =
+        command.current_dir(root()).status().with_context(|| format!("{shown}: can't be started"))?;
     println!("# {:.1} s", start.elapsed().as_secs_f64());
     if !status.success() {
         bail!("{shown}: {status}");

@@ -1,6 +1,8 @@
 //! What several integration tests need: the real model and the recorded values.
 #![allow(dead_code, reason = "each test that includes this uses a part of it")]
 
+pub(crate) mod recorded;
+
 use serde_json::Value;
 use std::path::PathBuf;
 
