@@ -4,6 +4,7 @@
 
 pub mod chat;
 pub mod embedded;
+pub mod evaluate;
 pub mod generate;
 pub mod gguf;
 pub mod model;

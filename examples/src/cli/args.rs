@@ -14,6 +14,7 @@ Examples:
   halfbyte chat --model M.gguf                    talk to a model that has a chat template
   echo -n 'Hello' | halfbyte tokenize --model M.gguf
   halfbyte bench --model M.gguf -t 1,2,4          how fast is it?
+  halfbyte perplexity --model M.gguf --text T     how well does it predict?
   halfbyte inspect M.gguf                         what is in the file?
   halfbyte doctor --model M.gguf                  what will run here, and what is slow?
 
@@ -103,6 +104,10 @@ pub(crate) enum Command {
     Tokenize(TokenizeArgs),
     /// Show what the model expects after every token of a text
     Logits(LogitsArgs),
+    /// Measure how well a model predicts a text
+    Perplexity(PerplexityArgs),
+    /// Measure how far a model's predictions are from another's
+    Kl(KlArgs),
     /// Measure tokens a second: prompt (prefill) and reply (decode)
     Bench(BenchArgs),
     /// List a file's metadata and tensors
@@ -242,6 +247,93 @@ pub(crate) struct LogitsInput {
     /// The text's token ids, with commas between
     #[arg(long, value_name = "IDS", value_delimiter = ',', value_parser = parse_id)]
     pub(crate) ids: Option<Vec<u32>>,
+}
+
+/// The text that models are measured on, and how it is cut.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EvaluationArgs {
+    /// The text, in UTF-8; names of control tokens in it are text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) text: PathBuf,
+    /// Tokens from the start of a window to the next one's, 1 to --ctx (see below) [default: llama.cpp's rule]
+    #[arg(long, value_name = "S", value_parser = parse_positive)]
+    pub(crate) stride: Option<usize>,
+    /// Stop after so many windows [default: all]
+    #[arg(long, value_name = "N", value_parser = parse_positive)]
+    pub(crate) windows: Option<usize>,
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How windows are cut, for the help of those who cut them.
+macro_rules! windows_help {
+    () => {
+        "\
+The text is tokenized whole and cut into windows of --ctx tokens [default: 512, or what the model was trained for if
+less], each of which starts from an empty context. What is left at the end is dropped. If the model begins its texts
+with a token of its own, that stands in the place of every window's first token. The first token is never scored.
+
+Without --stride, the rule of llama.cpp's perplexity, for figures to set beside its own: the windows lie side by side,
+and of each the second half is scored, tokens ctx/2+1 to ctx-1 counted from 0 (255 of 512).
+With --stride S below --ctx: windows start S tokens apart. The first scores all its tokens but its first, each later
+one its last S, so that every token of the text is scored once, most with at least ctx-S before it.
+With --stride equal to --ctx: windows side by side, each scored from its second token on.
+
+Ctrl-C ends it with the figures of the windows done by then (\"complete\": false in JSON) and exit code 1."
+    };
+}
+
+const PERPLEXITY_HELP: &str = concat!(
+    "\
+Examples:
+  halfbyte perplexity --model M.gguf --text wiki.test.raw
+  halfbyte perplexity --model M.gguf --text novel.txt --ctx 1024 --stride 512 --json
+
+",
+    windows_help!(),
+    "
+
+The loss is the mean of -ln p over the scored tokens, with the standard error of the mean; the perplexity is its exp,
+with that error times the perplexity."
+);
+
+/// Measure how well a model predicts a text.
+#[derive(Debug, Args)]
+#[command(after_help = PERPLEXITY_HELP)]
+pub(crate) struct PerplexityArgs {
+    #[command(flatten)]
+    pub(crate) evaluation: EvaluationArgs,
+}
+
+const KL_HELP: &str = concat!(
+    "\
+Examples:
+  halfbyte kl --base F16.gguf --model Q4_0.gguf --text wiki.test.raw
+  halfbyte kl --model Q8_0.gguf --text novel.txt    what int8 activations and the f16 KV cache cost
+
+",
+    windows_help!(),
+    "
+
+KL is the divergence of the model's distribution over the next token from the base's, in nats, for every scored token."
+);
+
+/// Measure how far a model's predictions are from another's.
+#[derive(Debug, Args)]
+#[command(after_help = KL_HELP)]
+pub(crate) struct KlArgs {
+    /// Model file to compare with, of the same vocabulary [default: the same as --model]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) base: Option<PathBuf>,
+    /// --activations of the base
+    #[arg(long, value_name = "TYPE", value_enum, default_value_t = ActivationsArg::F32)]
+    pub(crate) base_activations: ActivationsArg,
+    /// --kv-cache of the base [default: f16 with int8 activations, f32 with f32]
+    #[arg(long, value_name = "TYPE", value_enum)]
+    pub(crate) base_kv_cache: Option<KvCacheArg>,
+    #[command(flatten)]
+    pub(crate) evaluation: EvaluationArgs,
 }
 
 const BENCH_EXAMPLES: &str = "\

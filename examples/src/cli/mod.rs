@@ -6,10 +6,13 @@ mod chat;
 mod console;
 mod doctor;
 mod engine;
+mod evaluation;
 mod inspect;
+mod kl;
 mod logits;
 mod memory;
 mod output;
+mod perplexity;
 mod run;
 mod sampling;
 mod tokenize;
@@ -40,6 +43,8 @@ fn dispatch(Cli { global, command }: Cli) -> Result<()> {
         Command::Chat(args) => chat::run(&global, &args),
         Command::Tokenize(args) => tokenize::run(&global, &args),
         Command::Logits(args) => logits::run(&global, &args),
+        Command::Perplexity(args) => perplexity::run(&global, &args),
+        Command::Kl(args) => kl::run(&global, &args),
         Command::Bench(args) => bench::run(&global, &args),
         Command::Inspect(args) => inspect::run(&global, &args),
         Command::Doctor(args) => doctor::run(&global, &args),
