@@ -4,11 +4,12 @@
 
 mod cli_support;
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use cli_support::{Done, chat_model, halfbyte, ids, keys, run, run_with_stdin, temp_dir};
-use halfbyte_examples::gguf::{Gguf, GgufWriter};
+use halfbyte_examples::gguf::{Gguf, GgufWriter, Metadata};
 use serde_json::Value;
 
 const TEXT: &str =
@@ -297,23 +298,49 @@ fn models_must_have_the_same_vocabulary() {
     assert!(error.starts_with("token 257 is \"<|s>\" in the base and \"</s>\""), "{error}");
 }
 
+/// Copies a model with changes to its metadata and to its tensors' bytes, by name.
+fn rewrite(from: &Path, to: &Path, change: impl Fn(&mut Metadata), tensor: impl Fn(&str, &mut [u8])) {
+    let gguf = Gguf::open(from).unwrap();
+    let mut metadata = gguf.metadata().clone();
+    change(&mut metadata);
+    let mut writer = GgufWriter::new(Vec::new(), &metadata, gguf.tensors()).unwrap();
+    for info in gguf.tensors() {
+        let mut bytes = gguf.bytes(info).to_vec();
+        tensor(&info.name, &mut bytes);
+        writer.write_tensor(&info.name, &bytes).unwrap();
+    }
+    std::fs::write(to, writer.finish().unwrap()).unwrap();
+}
+
+#[test]
+fn logits_that_are_no_numbers_are_an_error() {
+    let text = text_file(b"abcdefghijk");
+    let whole = chat_model(&text.dir);
+    let broken = text.dir.path().join("broken.gguf");
+    // The row of one token's logits, which is also its embedding; the text does not have the token.
+    let ruin = |name: &str, bytes: &mut [u8]| {
+        if name == "token_embd.weight" {
+            let infinity = half::f16::INFINITY.to_le_bytes();
+            bytes[64 * 2 * 5..64 * 2 * 6].chunks_exact_mut(2).for_each(|x| x.copy_from_slice(&infinity));
+        }
+    };
+    rewrite(&whole, &broken, |_| {}, ruin);
+    let expected = "the logits after token 0 of a window give no finite loss: the weights may be broken";
+    let broken = ["--model", broken.to_str().unwrap(), "--ctx", "5", "--stride", "5", "--json"];
+    assert_eq!(perplexity(&text, &broken).error(), expected);
+    assert_eq!(kl(&text, &[&broken[..], &["--base", whole.to_str().unwrap()]].concat()).error(), expected);
+}
+
 /// The token that begins texts stands at the beginning of each window if the file asks for it.
 #[test]
 fn a_model_that_begins_texts_begins_windows() {
     let text = text_file(b"abcdefghijk");
     // This vocabulary's bytes are its ids, and 256 begins a text.
     let plain = chat_model(&text.dir);
-    let gguf = Gguf::open(&plain).unwrap();
-    let mut metadata = gguf.metadata().clone();
-    metadata.set("tokenizer.ggml.add_bos_token", true);
-    let mut writer = GgufWriter::new(Vec::new(), &metadata, gguf.tensors()).unwrap();
-    for tensor in gguf.tensors() {
-        writer.write_tensor(&tensor.name, gguf.bytes(tensor)).unwrap();
-    }
     let begins = text.dir.path().join("begins.gguf");
-    std::fs::write(&begins, writer.finish().unwrap()).unwrap();
+    rewrite(&plain, &begins, |metadata| metadata.set("tokenizer.ggml.add_bos_token", true), |_, _| {});
 
-    let windows = |model: &std::path::Path, expected: &[&[u64]]| {
+    let windows = |model: &Path, expected: &[&[u64]]| {
         let model = ["--model", model.to_str().unwrap()];
         let json =
             perplexity(&text, &[&model[..], &["--ctx", "6", "--stride", "6", "--json"]].concat()).json();

@@ -277,7 +277,7 @@ with a token of its own, that stands in the place of every window's first token.
 Without --stride, the rule of llama.cpp's perplexity, for figures to set beside its own: the windows lie side by side,
 and of each the second half is scored, tokens ctx/2+1 to ctx-1 counted from 0 (255 of 512).
 With --stride S below --ctx: windows start S tokens apart. The first scores all its tokens but its first, each later
-one its last S, so that every token of the text is scored once, most with at least ctx-S before it.
+one its last S: every token from the second on is scored once, all beyond the first window with at least ctx-S before.
 With --stride equal to --ctx: windows side by side, each scored from its second token on.
 
 Ctrl-C ends it with the figures of the windows done by then (\"complete\": false in JSON) and exit code 1."
