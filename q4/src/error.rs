@@ -38,6 +38,14 @@ pub enum Error {
         /// The weight.
         value: f32,
     },
+    /// The importance of a column is NaN, infinite or negative.
+    #[error("importance {index} is {value}, not a finite number of at least 0")]
+    Importance {
+        /// The column.
+        index: usize,
+        /// Its importance.
+        value: f32,
+    },
     /// A group's scale, minimum or bias does not fit in its stored type.
     #[error(
         "group {group} (weights from {index}) needs a {what} of {value}, the stored type ends at {limit}"

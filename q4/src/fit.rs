@@ -4,7 +4,7 @@
 //! the error is then `sum(x x) - sum(x q)^2 / sum(q q)`. `sum(x x)` is the same for every choice of
 //! codes, so the best codes are those with the largest *gain* `sum(x q)^2 / sum(q q)`.
 //!
-//! Three rules, worst to best:
+//! Four rules, worst to best:
 //!
 //! * [`max7_group`]: `d = max|x| / 7`, codes -7..=7. Symmetric; the code -8 stays unused.
 //! * [`max_rule_group`]: the biggest weight becomes -8 exactly, which gives the scale its sign. What
@@ -13,10 +13,12 @@
 //!   `goldens/q4_groups.json` its total error is at most 0.6% above the least that any scale gives, for
 //!   every kind of group; for a single group it can be 17%. Against max/7 it is 0.69 on Gaussian
 //!   groups, 0.71 on Laplacian ones.
+//! * [`optimal_group`]: every scale there is, by enumeration.
 //!
 //! Sums are kept in f64: the error is a small difference of large numbers.
 
 use crate::GROUP;
+pub use crate::optimal::optimal_group;
 use crate::rounding::round_clamped_f64;
 
 /// One group quantized with a scale that is not rounded yet: `x[i]` is about `scale * codes[i]`.
@@ -31,12 +33,12 @@ pub struct GroupFit {
 }
 
 impl GroupFit {
-    fn new(x: &[f32; GROUP], scale: f64, codes: [i8; GROUP]) -> Self {
+    pub(crate) fn new(x: &[f32; GROUP], scale: f64, codes: [i8; GROUP]) -> Self {
         Self { scale, codes, sse: squared_error(x, scale, &codes) }
     }
 
     /// What the rules return when there is no scale to choose: `None` when there is one.
-    fn degenerate(x: &[f32; GROUP]) -> Option<Self> {
+    pub(crate) fn degenerate(x: &[f32; GROUP]) -> Option<Self> {
         if x.iter().any(|v| !v.is_finite()) {
             Some(Self { scale: 0.0, codes: [0; GROUP], sse: f64::NAN })
         } else if x.iter().all(|&v| v == 0.0) {
@@ -48,8 +50,13 @@ impl GroupFit {
 }
 
 /// `sum((x - scale * code)^2)` in f64.
-pub(crate) fn squared_error(x: &[f32; GROUP], scale: f64, codes: &[i8; GROUP]) -> f64 {
-    x.iter().zip(codes).map(|(&x, &q)| (f64::from(x) - scale * f64::from(q)).powi(2)).sum()
+fn squared_error(x: &[f32; GROUP], scale: f64, codes: &[i8; GROUP]) -> f64 {
+    weighted_error(x, &[1.0; GROUP], scale, codes)
+}
+
+/// `sum(w (x - scale * code)^2)` in f64.
+pub(crate) fn weighted_error(x: &[f32; GROUP], w: &[f64; GROUP], scale: f64, codes: &[i8; GROUP]) -> f64 {
+    x.iter().zip(codes).zip(w).map(|((&x, &q), w)| w * (f64::from(x) - scale * f64::from(q)).powi(2)).sum()
 }
 
 /// The weight of the largest magnitude, the first of several.
@@ -113,18 +120,26 @@ pub fn max_rule_group(x: &[f32; GROUP]) -> GroupFit {
 /// ```
 #[must_use]
 pub fn fit_group(x: &[f32; GROUP]) -> GroupFit {
+    fit_group_weighted(x, &[1.0; GROUP])
+}
+
+/// [`fit_group`] with squares weighted by `w`, finite and not negative; `sse` stays unweighted. Scale 0
+/// when no weight with a code has any importance.
+pub(crate) fn fit_group_weighted(x: &[f32; GROUP], w: &[f64; GROUP]) -> GroupFit {
     GroupFit::degenerate(x).unwrap_or_else(|| {
         let max = f64::from(biggest(x));
         // Where the biggest weight lands, in steps.
         let places = (71..90).map(|tenths| -f64::from(tenths) / 10.0).chain([7.0 * max.signum()]);
         let wide = x.map(f64::from);
+        let wx = std::array::from_fn(|i| w[i] * wide[i]);
         // Gain, scale, and the reciprocal that gave the codes.
         let mut best = (0.0, 0.0, 0.0);
         for place in places {
             let inv = place / max;
             let codes = wide.map(|v| code(v, inv));
-            let (xq, qq) = (dot(&wide, &codes), dot(&codes, &codes));
-            // The biggest weight has a code of 7 or more, so `qq` is not 0.
+            let wq = std::array::from_fn(|i| w[i] * codes[i]);
+            let (xq, qq) = (dot(&wx, &codes), dot(&wq, &codes));
+            // NaN, which no comparison prefers, when nothing with a code has importance.
             let gain = xq * xq / qq;
             if gain > best.0 {
                 best = (gain, xq / qq, inv);

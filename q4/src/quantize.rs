@@ -4,7 +4,7 @@
 //! 2^-14 an f16 loses bits, down to a single one at 2^-24, and a Q4_1 minimum far from zero may be
 //! stored several steps from where it was. So:
 //!
-//! * [`q4_row`] and [`q4_row_fit`] choose codes for the scale as stored.
+//! * [`q4_row`], [`q4_row_fit`] and [`q4_row_optimal`] choose codes for the scale as stored.
 //! * [`q4_row_max`] and [`q4_1_row`] write what GGUF writers write, codes for the unrounded
 //!   parameters, as long as the rounding moves no weight by more than half a step; that is every group
 //!   with a normal f16 scale (and, for Q4_1, a minimum within a thousand steps of zero). Other
@@ -16,8 +16,9 @@
 use half::f16;
 
 use crate::error::{Error, check_finite, check_len};
-use crate::fit::{biggest, fit_group, squared_error};
-use crate::rounding::round_clamped;
+use crate::fit::{biggest, fit_group, fit_group_weighted, weighted_error};
+use crate::optimal::optimal_stored_scale;
+use crate::rounding::{round_clamped, round_clamped_f64};
 use crate::{BlockQ4_0, BlockQ4_1, GROUP, pack_nibbles};
 
 /// The largest f16.
@@ -51,11 +52,14 @@ fn nearest_codes(x: &[f32; GROUP], scale: f16, low: i8) -> [i8; GROUP] {
     x.map(|v| round_clamped(v / d, f32::from(low), 7.0) as i8)
 }
 
-/// Squared error of a block, as decoded.
-fn block_error(x: &[f32; GROUP], block: &BlockQ4_0) -> f64 {
+/// Squared error of a block, as decoded, weighted by `w`.
+fn block_error(x: &[f32; GROUP], w: &[f64; GROUP], block: &BlockQ4_0) -> f64 {
     let codes = block.codes().map(|q| q as i8 - 8);
-    squared_error(x, f64::from(block.scale.to_f32()), &codes)
+    weighted_error(x, w, f64::from(block.scale.to_f32()), &codes)
 }
+
+/// The importances of the unweighted writers. Multiplying by 1 changes no bit.
+const EQUAL: [f64; GROUP] = [1.0; GROUP];
 
 fn max7_block(x: &[f32; GROUP]) -> BlockQ4_0 {
     let scale = f16_reaching(biggest(x).abs() / 7.0);
@@ -76,16 +80,18 @@ fn max_rule_block(x: &[f32; GROUP]) -> BlockQ4_0 {
     block_q4_0(scale, nearest_codes(x, scale, -8))
 }
 
-fn fit_block(x: &[f32; GROUP]) -> BlockQ4_0 {
-    let refit = |scale: f16| scale.is_finite().then(|| block_q4_0(scale, nearest_codes(x, scale, -8)));
-    let mut best = max_rule_block(x);
-    let mut least = block_error(x, &best);
-    // The search minimises the error of the unrounded scale. What is stored is compared once more:
-    // with the max rule, and with a grid of quarters of the biggest weight, an exact f16 if that
-    // weight is, on which the groups of ternary and other coarse models lie without error.
-    let tries = [f16::from_f64(fit_group(x).scale), f16::from_f32(biggest(x) / 4.0)];
-    for block in tries.into_iter().filter_map(refit) {
-        let error = block_error(x, &block);
+/// The block of least weighted error among `first` and those of the scales, the first of equals.
+fn best_block(
+    x: &[f32; GROUP],
+    w: &[f64; GROUP],
+    first: BlockQ4_0,
+    scales: impl IntoIterator<Item = f16>,
+) -> BlockQ4_0 {
+    let mut best = first;
+    let mut least = block_error(x, w, &best);
+    for scale in scales.into_iter().filter(|scale| scale.is_finite()) {
+        let block = block_q4_0(scale, nearest_codes(x, scale, -8));
+        let error = block_error(x, w, &block);
         if error < least {
             (best, least) = (block, error);
         }
@@ -93,7 +99,43 @@ fn fit_block(x: &[f32; GROUP]) -> BlockQ4_0 {
     best
 }
 
-fn q4_1_block(x: &[f32; GROUP]) -> BlockQ4_1 {
+fn fit_block(x: &[f32; GROUP]) -> BlockQ4_0 {
+    // The search minimises the error of the unrounded scale. What is stored is compared once more:
+    // with the max rule, and with a grid of quarters of the biggest weight, an exact f16 if that
+    // weight is, on which the groups of ternary and other coarse models lie without error.
+    let tries = [f16::from_f64(fit_group(x).scale), f16::from_f32(biggest(x) / 4.0)];
+    best_block(x, &EQUAL, max_rule_block(x), tries)
+}
+
+/// [`fit_block`] for the weighted error, of which that of `fit_block` itself is a bound.
+pub(crate) fn fit_block_weighted(x: &[f32; GROUP], w: &[f64; GROUP]) -> BlockQ4_0 {
+    let first = fit_block(x);
+    if *w == EQUAL {
+        return first;
+    }
+    let tries = [f16::from_f64(fit_group_weighted(x, w).scale), f16::from_f32(biggest(x) / 4.0)];
+    let best = best_block(x, w, first, tries);
+    better_block(x, w, best, max_rule_block(x))
+}
+
+/// The block of the best f16 scale.
+pub(crate) fn optimal_block(x: &[f32; GROUP], w: &[f64; GROUP]) -> BlockQ4_0 {
+    // The other writers' blocks are no better but for rounding, which this takes out of the promise.
+    let best = better_block(x, w, fit_block_weighted(x, w), max7_block(x));
+    let Some(scale) = optimal_stored_scale(x, w) else {
+        return best;
+    };
+    // In f64: an f32 quotient may land on a tie that is none, which the optimum would feel.
+    let codes = x.map(|v| round_clamped_f64(f64::from(v) / scale.to_f64(), -8.0, 7.0) as i8);
+    better_block(x, w, best, block_q4_0(scale, codes))
+}
+
+/// The block of less weighted error, the first of equals.
+fn better_block(x: &[f32; GROUP], w: &[f64; GROUP], first: BlockQ4_0, other: BlockQ4_0) -> BlockQ4_0 {
+    if block_error(x, w, &other) < block_error(x, w, &first) { other } else { first }
+}
+
+pub(crate) fn q4_1_block(x: &[f32; GROUP]) -> BlockQ4_1 {
     let (lo, d) = q4_1_parameters(x);
     let (scale, min) = (f16::from_f32(d), f16::from_f32(lo));
     let moved = (min.to_f32() - lo).abs() + 15.0 * (scale.to_f32() - d).abs();
@@ -137,6 +179,26 @@ fn check_f16(group: usize, what: &'static str, value: f32) -> Result<(), Error> 
     }
 }
 
+/// The groups of a row that Q4_0 with codes that reach to `steps` can hold.
+pub(crate) fn check_q4_0_row(x: &[f32], out: usize, steps: f32) -> Result<&[[f32; GROUP]], Error> {
+    let groups = check_row(x, out)?;
+    for (i, group) in groups.iter().enumerate() {
+        check_f16(i, "scale", biggest(group) / steps)?;
+    }
+    Ok(groups)
+}
+
+/// The groups of a row that Q4_1 can hold.
+pub(crate) fn check_q4_1_row(x: &[f32], out: usize) -> Result<&[[f32; GROUP]], Error> {
+    let groups = check_row(x, out)?;
+    for (i, group) in groups.iter().enumerate() {
+        let (lo, d) = q4_1_parameters(group);
+        check_f16(i, "min", lo)?;
+        check_f16(i, "scale", d)?;
+    }
+    Ok(groups)
+}
+
 /// Checks a row for Q4_0 with codes that reach to `steps`, then writes it group by group.
 fn q4_0_row(
     x: &[f32],
@@ -144,10 +206,7 @@ fn q4_0_row(
     steps: f32,
     quantize: fn(&[f32; GROUP]) -> BlockQ4_0,
 ) -> Result<(), Error> {
-    let groups = check_row(x, out.len())?;
-    for (i, group) in groups.iter().enumerate() {
-        check_f16(i, "scale", biggest(group) / steps)?;
-    }
+    let groups = check_q4_0_row(x, out.len(), steps)?;
     for (block, group) in out.iter_mut().zip(groups) {
         *block = quantize(group);
     }
@@ -206,6 +265,20 @@ pub fn q4_row_fit(x: &[f32], out: &mut [BlockQ4_0]) -> Result<(), Error> {
     q4_0_row(x, out, 8.0, fit_block)
 }
 
+/// Q4_0 with the best scale there is, found by enumeration: a yardstick, and for offline use.
+///
+/// Shapes as for [`q4_row`]. No f16 scale gives a group a smaller squared error, as decoded, but for the
+/// rounding of f64 sums; it is never more than that of [`q4_row_fit`], [`q4_row_max`] or [`q4_row`]. See
+/// [`optimal_group`](crate::fit::optimal_group) for the unrounded scale.
+///
+/// # Errors
+///
+/// [`Error::NotWholeGroups`], [`Error::Length`], [`Error::NonFinite`]; [`Error::Overflow`] when a
+/// weight is beyond 8 * 65504. Nothing is written then.
+pub fn q4_row_optimal(x: &[f32], out: &mut [BlockQ4_0]) -> Result<(), Error> {
+    q4_0_row(x, out, 8.0, |x| optimal_block(x, &EQUAL))
+}
+
 /// Q4_1 by the rule of GGUF writers: the smallest weight of a group is code 0, the biggest 15.
 ///
 /// Shapes as for [`q4_row`]. The bytes equal those of GGUF writers, except where rounding the
@@ -217,12 +290,7 @@ pub fn q4_row_fit(x: &[f32], out: &mut [BlockQ4_0]) -> Result<(), Error> {
 /// [`Error::NotWholeGroups`], [`Error::Length`], [`Error::NonFinite`]; [`Error::Overflow`] when the
 /// minimum or the scale of a group is beyond 65504. Nothing is written then.
 pub fn q4_1_row(x: &[f32], out: &mut [BlockQ4_1]) -> Result<(), Error> {
-    let groups = check_row(x, out.len())?;
-    for (i, group) in groups.iter().enumerate() {
-        let (lo, d) = q4_1_parameters(group);
-        check_f16(i, "min", lo)?;
-        check_f16(i, "scale", d)?;
-    }
+    let groups = check_q4_1_row(x, out.len())?;
     for (block, group) in out.iter_mut().zip(groups) {
         *block = q4_1_block(group);
     }

@@ -6,7 +6,7 @@ mod common;
 use common::{POISON_0, POISON_1, f32s, golden, hex, unhex};
 use half::{bf16, f16};
 use halfbyte_q4::affine::{self, AffineScale, GroupSize};
-use halfbyte_q4::fit::{GroupFit, fit_group, max_rule_group, max7_group};
+use halfbyte_q4::fit::{GroupFit, fit_group, max_rule_group, max7_group, optimal_group};
 use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K, dequantize_row_q4_k, dequantize_row_q6_k};
 use halfbyte_q4::{q4_1_row, q4_row_max};
 use serde_json::Value;
@@ -84,6 +84,7 @@ fn group_errors_equal_the_recorded_ones() {
         check("sse_max_rule", max_rule_group(&x));
         let fit = fit_group(&x);
         check("sse_fit19", fit);
+        check("sse_optimum", optimal_group(&x));
         assert!(fit.sse >= recorded("sse_optimum") - slack, "group {i} beats the optimum");
     }
 }
