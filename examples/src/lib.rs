@@ -8,5 +8,6 @@ pub mod evaluate;
 pub mod generate;
 pub mod gguf;
 pub mod model;
+pub mod requantize;
 pub mod sampler;
 pub mod tokenizer;

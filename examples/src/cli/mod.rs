@@ -3,6 +3,7 @@
 mod args;
 mod bench;
 mod chat;
+mod compare;
 mod console;
 mod doctor;
 mod engine;
@@ -13,6 +14,8 @@ mod logits;
 mod memory;
 mod output;
 mod perplexity;
+mod progress;
+mod quantize;
 mod run;
 mod sampling;
 mod tokenize;
@@ -45,6 +48,8 @@ fn dispatch(Cli { global, command }: Cli) -> Result<()> {
         Command::Logits(args) => logits::run(&global, &args),
         Command::Perplexity(args) => perplexity::run(&global, &args),
         Command::Kl(args) => kl::run(&global, &args),
+        Command::Quantize(args) => quantize::run(&global, &args),
+        Command::Compare(args) => compare::run(&global, &args),
         Command::Bench(args) => bench::run(&global, &args),
         Command::Inspect(args) => inspect::run(&global, &args),
         Command::Doctor(args) => doctor::run(&global, &args),

@@ -20,6 +20,7 @@ pub use session::{ActivationType, Session, SessionOptions};
 
 use crate::gguf::Gguf;
 use weights::ModelWeights;
+pub(crate) use weights::tensor_matrix;
 
 /// A model: its hyperparameters, and its weights where they lie in an open file.
 #[derive(Debug)]

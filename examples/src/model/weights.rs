@@ -144,6 +144,12 @@ fn shape(info: &TensorInfo, expected: &[usize]) -> Result<(), Error> {
 fn matrix<'a>(gguf: &'a Gguf, info: &TensorInfo, rows: usize, cols: usize) -> Result<Matrix<'a>, Error> {
     info.require_supported()?;
     shape(info, &[cols, rows])?;
+    tensor_matrix(gguf, info)
+}
+
+/// Tensor `info` in place as a matrix of its rows, whatever its dimensions.
+pub(crate) fn tensor_matrix<'a>(gguf: &'a Gguf, info: &TensorInfo) -> Result<Matrix<'a>, Error> {
+    info.require_supported()?;
     let weights = match info.ty {
         TensorType::F32 => Weights::F32(gguf.view(info)?),
         TensorType::F16 => Weights::F16(gguf.view(info)?),
@@ -155,7 +161,7 @@ fn matrix<'a>(gguf: &'a Gguf, info: &TensorInfo, rows: usize, cols: usize) -> Re
         // `require_supported` leaves only this one.
         _ => Weights::Q6K(gguf.view(info)?),
     };
-    Ok(Matrix::new(weights, rows, cols)?)
+    Ok(Matrix::new(weights, info.n_rows(), info.row_len())?)
 }
 
 /// The norm, bias or factors called `name`, as f32.

@@ -1,0 +1,57 @@
+//! How far work on weights has come, and Ctrl-C.
+
+use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::console::{self, Replying};
+
+/// A bar for less than this would be gone before it is read.
+const BAR_AFTER: Duration = Duration::from_secs(1);
+
+/// Weights done and the time left, on a terminal, when it takes long. While one lives, Ctrl-C asks the work to end.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    start: Instant,
+    visible: bool,
+    running: Replying,
+}
+
+impl Progress {
+    pub(crate) fn new(weights: usize) -> Result<Self> {
+        console::handle_interrupts(false)?;
+        let template = "{bar:20} {percent}% of {len} weights, {eta} left";
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::with_draw_target(Some(weights as u64), ProgressDrawTarget::hidden());
+        Ok(Self {
+            bar: bar.with_style(style),
+            start: Instant::now(),
+            visible: false,
+            running: Replying::new(),
+        })
+    }
+
+    /// Shows that so many weights are done, and says whether to go on.
+    pub(crate) fn show(&mut self, done: usize) -> ControlFlow<()> {
+        if !self.visible && self.start.elapsed() >= BAR_AFTER && io::stderr().is_terminal() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.visible = true;
+        }
+        self.bar.set_position(done as u64);
+        if self.running.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    /// Since it was made.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

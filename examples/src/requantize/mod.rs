@@ -1,0 +1,42 @@
+//! A GGUF file in another type, and how far it is from what it was.
+//!
+//! ```text
+//! plan    every tensor's new type; all that can be refused without the weights is refused here
+//! write   rows --decode--> f32 --quantize--> blocks --decode--> f32: the error, as a reader will see it
+//! ```
+//!
+//! A conversion holds a few rows for each thread in memory, whatever the size of the model. Written to a
+//! [`GgufWriter::create`](crate::gguf::GgufWriter::create), the file appears whole or not at all.
+//!
+//! ```
+//! use halfbyte_examples::gguf::{Gguf, GgufWriter};
+//! use halfbyte_examples::requantize::{Format, Method, Plan};
+//! use std::ops::ControlFlow;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let gguf = halfbyte_examples::embedded::gguf()?;
+//! let plan = Plan::new(&gguf, Format::Q4_0(Method::Max7), &[])?;
+//! let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors())?;
+//! let pool = halfbyte_threadpool::ThreadPool::new(2)?;
+//! let report = plan.write(&pool, &mut writer, |_| ControlFlow::Continue(()))?.expect("it was not stopped");
+//! assert!(report.iter().all(|tensor| tensor.difference.relative_squared_error() < 0.02));
+//!
+//! let quantized = Gguf::from_vec(writer.finish()?)?;
+//! assert!(3 * quantized.file_bytes() < gguf.file_bytes());
+//! # Ok(()) }
+//! ```
+
+mod compare;
+mod difference;
+mod error;
+mod format;
+mod pattern;
+mod plan;
+mod write;
+
+pub use compare::{Pairing, difference};
+pub use difference::Difference;
+pub use error::{EncodeError, Error};
+pub use format::{Format, Method};
+pub use plan::{Keep, Plan};
+pub use write::Written;

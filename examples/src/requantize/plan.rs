@@ -1,0 +1,106 @@
+//! What every tensor becomes, found out before anything is written.
+
+use halfbyte_cpu_kernels::Matrix;
+
+use super::pattern::matches;
+use super::{Error, Format};
+use crate::gguf::{Gguf, Metadata, TensorInfo};
+use crate::model;
+
+/// The metadata key of the alignment, which a file may hold as any integer and is written as a u32.
+const ALIGNMENT: &str = "general.alignment";
+
+/// ggml's number for the layout of its blocks, which it has raised twice (`general.quantization_version`).
+const QUANTIZATION_VERSION: u32 = 2;
+
+/// An exception: tensors whose name fits a pattern get another type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keep {
+    /// For the whole name; `*` is any text, `?` any one character.
+    pub pattern: String,
+    /// The type they get.
+    pub format: Format,
+}
+
+/// A file, and what each of its tensors becomes.
+///
+/// A tensor of one dimension (norm, bias, rope factors) stays as it is, byte for byte and whatever it holds. Every
+/// other one gets the plan's format or that of the last [`Keep`] that matches; if it has the type already, it is
+/// copied and loses nothing.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    pub(super) gguf: &'a Gguf,
+    pub(super) steps: Vec<Step<'a>>,
+    metadata: Metadata,
+    tensors: Vec<TensorInfo>,
+}
+
+/// What is done with a tensor.
+#[derive(Debug)]
+pub(super) enum Step<'a> {
+    /// Copied unseen.
+    Vector,
+    /// Written as the format, or copied where that is its type already.
+    Matrix { matrix: Matrix<'a>, format: Format, copy: bool },
+}
+
+impl<'a> Plan<'a> {
+    /// Decides what the tensors of `gguf` become. Weights are not looked at yet.
+    ///
+    /// # Errors
+    /// [`Error::KeepUnmatched`], [`Error::RowLength`], and the unsupported type of a tensor of two or more dimensions.
+    pub fn new(gguf: &'a Gguf, format: Format, keep: &[Keep]) -> Result<Self, Error> {
+        let is_vector = |info: &TensorInfo| info.dims.len() == 1;
+        for Keep { pattern, .. } in keep {
+            if !gguf.tensors().iter().any(|t| !is_vector(t) && matches(pattern, &t.name)) {
+                return Err(Error::KeepUnmatched { pattern: pattern.clone() });
+            }
+        }
+        let (mut steps, mut tensors) = (Vec::new(), Vec::new());
+        for info in gguf.tensors() {
+            if is_vector(info) {
+                steps.push(Step::Vector);
+                tensors.push(info.clone());
+                continue;
+            }
+            let kept = keep.iter().rev().find(|keep| matches(&keep.pattern, &info.name));
+            let format = kept.map_or(format, |keep| keep.format);
+            let ty = format.tensor_type();
+            if !info.row_len().is_multiple_of(ty.block_len()) {
+                let (expected, got) = (ty.block_len(), info.row_len());
+                return Err(Error::RowLength { tensor: info.name.clone(), ty, expected, got });
+            }
+            let matrix = model::tensor_matrix(gguf, info)?;
+            steps.push(Step::Matrix { matrix, format, copy: info.ty == ty });
+            tensors.push(TensorInfo::new(&info.name, ty, &info.dims)?);
+        }
+        Ok(Self { gguf, steps, metadata: metadata(gguf, format), tensors })
+    }
+
+    /// The new file's metadata: the old with `general.file_type` and `general.quantization_version` set.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// The new file's tensors, in the order of the old, without offsets.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    /// Weights in all, those of vectors included: what the progress of a conversion counts up to.
+    pub fn n_weights(&self) -> usize {
+        self.tensors.iter().map(TensorInfo::n_elements).sum()
+    }
+}
+
+fn metadata(gguf: &Gguf, format: Format) -> Metadata {
+    let mut metadata = gguf.metadata().clone();
+    metadata.set("general.file_type", format.file_type());
+    metadata.set("general.quantization_version", QUANTIZATION_VERSION);
+    if metadata.get(ALIGNMENT).is_some()
+        && let Ok(alignment) = u32::try_from(gguf.alignment())
+    {
+        metadata.set(ALIGNMENT, alignment);
+    }
+    metadata
+}
