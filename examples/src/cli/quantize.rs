@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use halfbyte_examples::gguf::{GgufWriter, HumanBytes};
-use halfbyte_examples::requantize::{Difference, Format, Keep, Method, Plan, Written};
+use halfbyte_examples::requantize::{Difference, Error, Format, Keep, Method, Plan, Written};
 use halfbyte_threadpool::ThreadPool;
 use serde::Serialize;
 
@@ -53,8 +53,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     let mut writer = GgufWriter::create(&args.output, plan.metadata(), plan.tensors())?;
 
     let mut progress = Progress::new(plan.n_weights())?;
-    let written =
-        plan.write(&pool, &mut writer, |done| progress.show(done)).with_context(|| input.clone())?;
+    let written = plan.write(&pool, &mut writer, |done| progress.show(done)).map_err(|error| {
+        // The input was opened long ago: what is wrong with a file now is that it cannot be written.
+        let file = if matches!(error, Error::Gguf(_)) { &out } else { &input };
+        anyhow::Error::new(error).context(file.clone())
+    })?;
     let Some(tensors) = written else { bail!("stopped; {out} is as it was") };
     writer.commit()?;
     let seconds = progress.seconds();
