@@ -10,6 +10,7 @@ use std::path::Path;
 use bytemuck::Pod;
 use cli_support::{Done, keys, run, temp_dir};
 use half::f16;
+use halfbyte_cpu_kernels::{Context, Isa, quantize_q4_0_fit};
 use halfbyte_examples::gguf::{Gguf, GgufWriter, Metadata, TensorInfo, TensorType};
 use halfbyte_examples::requantize::{Format, Method, Plan};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
@@ -111,11 +112,14 @@ fn assert_rows<B: Pod + std::fmt::Debug + PartialEq, E: std::fmt::Debug>(
 #[test]
 fn the_bytes_are_those_of_the_row_quantizers() {
     let (dir, original) = (temp_dir(), Gguf::open(TINY).unwrap());
+    let pool = ThreadPool::new(1).unwrap();
+    let ctx = Context { pool: &pool, isa: Isa::scalar() };
+    let fit = |x: &[f32], blocks: &mut [_]| quantize_q4_0_fit(ctx, x, blocks);
     let tiny = |more: &[&str]| quantize_tiny(&dir, more).0;
     assert_rows(&original, &tiny(&["--type", "q4_0", "--method", "max7"]), halfbyte_q4::q4_row);
     assert_rows(&original, &tiny(&["--type", "q4_0", "--method", "max"]), halfbyte_q4::q4_row_max);
-    assert_rows(&original, &tiny(&["--type", "q4_0", "--method", "fit"]), halfbyte_q4::q4_row_fit);
-    assert_rows(&original, &tiny(&["--type", "q4_0"]), halfbyte_q4::q4_row_fit);
+    assert_rows(&original, &tiny(&["--type", "q4_0", "--method", "fit"]), fit);
+    assert_rows(&original, &tiny(&["--type", "q4_0"]), fit);
     assert_rows(&original, &tiny(&["--type", "q4_1", "--threads", "3"]), halfbyte_q4::q4_1_row);
     assert_rows(&original, &tiny(&["--type", "q8_0"]), halfbyte_q8::quantize_row);
 }
@@ -351,7 +355,8 @@ fn a_stopped_conversion_leaves_the_file_as_it_was() {
     let mut writer = GgufWriter::create(&out, plan.metadata(), plan.tensors()).unwrap();
     let pool = ThreadPool::new(2).unwrap();
     let mut seen = Vec::new();
-    let written = plan.write(&pool, &mut writer, |done| {
+    let ctx = Context { pool: &pool, isa: Isa::fastest() };
+    let written = plan.write(ctx, &mut writer, |done| {
         seen.push(done);
         if seen.len() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });

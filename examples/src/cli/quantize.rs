@@ -50,10 +50,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     check_output(&args.input, &args.output, args.force)?;
     let plan = Plan::new(&gguf, format, &keep).with_context(|| input.clone())?;
     let pool = ThreadPool::new(engine::threads(global)?.value)?;
+    let ctx = halfbyte_cpu_kernels::Context { pool: &pool, isa: engine::isa(global)?.value };
     let mut writer = GgufWriter::create(&args.output, plan.metadata(), plan.tensors())?;
 
     let mut progress = Progress::new(plan.n_weights())?;
-    let written = plan.write(&pool, &mut writer, |done| progress.show(done)).map_err(|error| {
+    let written = plan.write(ctx, &mut writer, |done| progress.show(done)).map_err(|error| {
         // The input was opened long ago: what is wrong with a file now is that it cannot be written.
         let file = if matches!(error, Error::Gguf(_)) { &out } else { &input };
         anyhow::Error::new(error).context(file.clone())

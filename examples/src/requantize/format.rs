@@ -2,6 +2,7 @@
 
 use bytemuck::Pod;
 use half::f16;
+use halfbyte_cpu_kernels::{Context, quantize_q4_0_fit};
 use halfbyte_q4::{BlockQ4_0, dequantize_row_q4_0, dequantize_row_q4_1, q4_1_row};
 
 use super::EncodeError;
@@ -15,7 +16,7 @@ pub enum Method {
     Max7,
     /// The biggest weight becomes -8, as in other GGUF writers: [`halfbyte_q4::q4_row_max`].
     Max,
-    /// The best of twenty fitted scales, no group worse than by [`Method::Max`]: [`halfbyte_q4::q4_row_fit`].
+    /// The best of twenty fitted scales, no group worse than by [`Method::Max`]: [`quantize_q4_0_fit`].
     Fit,
 }
 
@@ -29,11 +30,16 @@ impl Method {
         }
     }
 
-    fn quantizer(self) -> fn(&[f32], &mut [BlockQ4_0]) -> Result<(), halfbyte_q4::Error> {
+    fn quantize(
+        self,
+        ctx: Context<'_>,
+        x: &[f32],
+        blocks: &mut [BlockQ4_0],
+    ) -> Result<(), halfbyte_q4::Error> {
         match self {
-            Self::Max7 => halfbyte_q4::q4_row,
-            Self::Max => halfbyte_q4::q4_row_max,
-            Self::Fit => halfbyte_q4::q4_row_fit,
+            Self::Max7 => halfbyte_q4::q4_row(x, blocks),
+            Self::Max => halfbyte_q4::q4_row_max(x, blocks),
+            Self::Fit => quantize_q4_0_fit(ctx, x, blocks),
         }
     }
 }
@@ -81,6 +87,7 @@ impl Format {
     /// as long as `x`. After an error neither means anything.
     pub(super) fn encode(
         self,
+        ctx: Context<'_>,
         x: &[f32],
         bytes: &mut Vec<u8>,
         decoded: &mut [f32],
@@ -104,7 +111,7 @@ impl Format {
                 encode_blocks(x, bytes, decoded, halfbyte_q8::quantize_row, halfbyte_q8::dequantize_row)?;
             }
             Self::Q4_0(method) => {
-                encode_blocks(x, bytes, decoded, method.quantizer(), dequantize_row_q4_0)?;
+                encode_blocks(x, bytes, decoded, |x, b| method.quantize(ctx, x, b), dequantize_row_q4_0)?;
             }
             Self::Q4_1 => encode_blocks(x, bytes, decoded, q4_1_row, dequantize_row_q4_1)?,
         }

@@ -18,7 +18,8 @@
 //! let plan = Plan::new(&gguf, Format::Q4_0(Method::Max7), &[])?;
 //! let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors())?;
 //! let pool = halfbyte_threadpool::ThreadPool::new(2)?;
-//! let report = plan.write(&pool, &mut writer, |_| ControlFlow::Continue(()))?.expect("it was not stopped");
+//! let ctx = halfbyte_cpu_kernels::Context::new(&pool)?;
+//! let report = plan.write(ctx, &mut writer, |_| ControlFlow::Continue(()))?.expect("it was not stopped");
 //! assert!(report.iter().all(|tensor| tensor.difference.relative_squared_error() < 0.02));
 //!
 //! let quantized = Gguf::from_vec(writer.finish()?)?;

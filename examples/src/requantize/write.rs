@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::ops::{ControlFlow, Range};
 
-use halfbyte_threadpool::ThreadPool;
+use halfbyte_cpu_kernels::Context;
 
 use super::difference::decode;
 use super::plan::Step;
@@ -41,12 +41,12 @@ impl Plan<'_> {
     /// of a file.
     pub fn write<W: Write>(
         &self,
-        pool: &ThreadPool,
+        ctx: Context<'_>,
         writer: &mut GgufWriter<W>,
         mut go_on: impl FnMut(usize) -> ControlFlow<()>,
     ) -> Result<Option<Vec<Written>>, Error> {
         let mut pieces = Vec::new();
-        pieces.resize_with(pool.threads() * PIECES_PER_THREAD, Piece::default);
+        pieces.resize_with(ctx.pool.threads() * PIECES_PER_THREAD, Piece::default);
         let (mut report, mut done) = (Vec::new(), 0);
         for ((old, new), step) in self.gguf.tensors().iter().zip(self.tensors()).zip(&self.steps) {
             let mut difference = Difference::default();
@@ -59,9 +59,15 @@ impl Plan<'_> {
                     let left = old.n_rows() - first;
                     let batch_len = pieces.len().min(left.div_ceil(piece_rows));
                     let batch = &mut pieces[..batch_len];
-                    pool.par_chunks_mut(batch, 1, |i, pieces| {
+                    ctx.pool.par_chunks_mut(batch, 1, |i, pieces| {
                         let start = first + i * piece_rows;
-                        pieces[0].convert(self, old, step, start..(start + piece_rows).min(old.n_rows()));
+                        pieces[0].convert(
+                            ctx,
+                            self,
+                            old,
+                            step,
+                            start..(start + piece_rows).min(old.n_rows()),
+                        );
                     });
                     for piece in batch {
                         std::mem::replace(&mut piece.outcome, Ok(()))?;
@@ -101,14 +107,22 @@ impl Default for Piece {
 }
 
 impl Piece {
-    fn convert(&mut self, plan: &Plan<'_>, old: &TensorInfo, step: &Step<'_>, rows: Range<usize>) {
+    fn convert(
+        &mut self,
+        ctx: Context<'_>,
+        plan: &Plan<'_>,
+        old: &TensorInfo,
+        step: &Step<'_>,
+        rows: Range<usize>,
+    ) {
         self.bytes.clear();
         self.difference = Difference::default();
-        self.outcome = self.convert_rows(plan, old, step, rows);
+        self.outcome = self.convert_rows(ctx, plan, old, step, rows);
     }
 
     fn convert_rows(
         &mut self,
+        ctx: Context<'_>,
         plan: &Plan<'_>,
         old: &TensorInfo,
         step: &Step<'_>,
@@ -124,7 +138,7 @@ impl Piece {
                 self.bytes.extend_from_slice(&plan.gguf.bytes(old)[row * n..][..n]);
                 self.difference.take(&self.x, &self.x);
             } else {
-                let encoded = format.encode(&self.x, &mut self.bytes, &mut self.decoded);
+                let encoded = format.encode(ctx, &self.x, &mut self.bytes, &mut self.decoded);
                 encoded.map_err(|source| {
                     let (tensor, ty) = (old.name.clone(), format.tensor_type());
                     Error::Encode { tensor, row, ty, source }
