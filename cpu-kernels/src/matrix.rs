@@ -1,5 +1,6 @@
 //! Weight matrices as they lie in a file or in memory: borrowed, row-major, checked once.
 
+use crate::Isa;
 use crate::error::{Error, check_len};
 use half::{bf16, f16};
 use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
@@ -87,11 +88,11 @@ impl Parameters<'_> {
 /// A weight matrix of `rows` outputs by `cols` inputs, borrowed; its sizes are known to agree.
 ///
 /// ```
-/// use halfbyte_cpu_kernels::{Matrix, Weights};
+/// use halfbyte_cpu_kernels::{Isa, Matrix, Weights};
 /// let w = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
 /// let m = Matrix::new(Weights::F32(&w), 2, 3).unwrap();
 /// let mut row = [0.0; 3];
-/// m.decode_row(1, &mut row).unwrap();
+/// m.decode_row(Isa::fastest(), 1, &mut row).unwrap();
 /// assert_eq!(row, [4.0, 5.0, 6.0]);
 /// assert_eq!(
 ///     Matrix::new(Weights::F32(&w), 4, 3).unwrap_err().to_string(),
@@ -181,16 +182,17 @@ impl<'a> Matrix<'a> {
         matches!(self.weights, Weights::Q8_0(_) | Weights::Q4_0(_) | Weights::Q4_1(_) | Weights::Affine4(_))
     }
 
-    /// Writes row `row` as f32, by the format's own formula: what an embedding look-up needs.
+    /// Writes row `row` as f32, by the format's own formula: what an embedding look-up needs. The bits do not depend
+    /// on `isa`.
     ///
     /// # Errors
     /// [`Error::Length`] if `out` is not `cols` long, [`Error::Shape`] if there is no such row.
-    pub fn decode_row(&self, row: usize, out: &mut [f32]) -> Result<(), Error> {
+    pub fn decode_row(&self, isa: Isa, row: usize, out: &mut [f32]) -> Result<(), Error> {
         check_len("decoded row", self.cols, out.len())?;
         if row >= self.rows {
             return Err(Error::Shape { what: "row below the number of rows", expected: self.rows, got: row });
         }
-        crate::Isa::fastest().dispatch(crate::float::DecodeRows { matrix: *self, first: row, rows: 1, out });
+        isa.dispatch(crate::float::DecodeRows { matrix: *self, first: row, rows: 1, out });
         Ok(())
     }
 }

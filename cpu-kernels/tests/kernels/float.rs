@@ -4,7 +4,7 @@ use crate::support::{
     FLOAT_ONLY, Format, INT8, Rng, any_format, assert_same, assert_within, everywhere, property, relative,
     run, run_everywhere,
 };
-use halfbyte_cpu_kernels::{Matrix, Weights, gemm_f32, matvec_f32, reference};
+use halfbyte_cpu_kernels::{Isa, Matrix, Weights, gemm_f32, matvec_f32, reference};
 use proptest::prelude::*;
 
 fn formats() -> Vec<Format> {
@@ -125,11 +125,17 @@ fn decoded_rows_are_the_formula_rounded_once() {
         let stored = format.random(rows, cols, &mut rng);
         let w = stored.rows(0, rows, cols);
         for row in 0..rows {
-            let mut out = vec![f32::NAN; cols];
-            w.decode_row(row, &mut out).unwrap();
-            for (col, &got) in out.iter().enumerate() {
-                // In f64 the formula is exact: an f32 scale by a code takes 28 bits, and a bias near it fits too.
-                assert_eq!(got, reference::weight(&w, row, col) as f32, "{format:?} ({row}, {col})");
+            for isa in Isa::available() {
+                let mut out = vec![f32::NAN; cols];
+                w.decode_row(isa, row, &mut out).unwrap();
+                for (col, &got) in out.iter().enumerate() {
+                    // In f64 the formula is exact: an f32 scale by a code takes 28 bits, and a bias near it fits too.
+                    assert_eq!(
+                        got,
+                        reference::weight(&w, row, col) as f32,
+                        "{format:?} ({row}, {col}) on {isa}"
+                    );
+                }
             }
         }
     }

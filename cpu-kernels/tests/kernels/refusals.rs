@@ -2,7 +2,7 @@
 
 use crate::support::{FLOAT_ONLY, Format, Parameter, Rng, Stored, plain};
 use halfbyte_cpu_kernels::{
-    Affine4, Error, Matrix, Parameters, RopeOrder, RopeTable, Weights, add_assign, gemm_f32, gemm_int8,
+    Affine4, Error, Isa, Matrix, Parameters, RopeOrder, RopeTable, Weights, add_assign, gemm_f32, gemm_int8,
     matvec_f32, matvec_int8, quantize_activations, rms_norm, rope, swiglu,
 };
 use halfbyte_q8::Activations;
@@ -56,8 +56,14 @@ fn products_check_every_size() {
     assert_eq!(refusal(6, |y| gemm_f32(plain(), &w, &[0.0; 127], 2, y)), "x: expected 128 elements, got 127");
     assert_eq!(refusal(7, |y| gemm_f32(plain(), &w, &[0.0; 128], 2, y)), "y: expected 6 elements, got 7");
     assert_eq!(refusal(3, |y| matvec_f32(plain(), &w, &[0.0; 65], y)), "x: expected 64 elements, got 65");
-    assert_eq!(refusal(63, |y| w.decode_row(0, y)), "decoded row: expected 64 elements, got 63");
-    assert_eq!(refusal(64, |y| w.decode_row(3, y)), "row below the number of rows: expected 3, got 3");
+    assert_eq!(
+        refusal(63, |y| w.decode_row(Isa::scalar(), 0, y)),
+        "decoded row: expected 64 elements, got 63"
+    );
+    assert_eq!(
+        refusal(64, |y| w.decode_row(Isa::scalar(), 3, y)),
+        "row below the number of rows: expected 3, got 3"
+    );
     // A product of sizes that wraps is a length that nothing has.
     let tokens = usize::MAX / 2;
     assert!(gemm_f32(plain(), &w, &[], tokens, &mut []).is_err());

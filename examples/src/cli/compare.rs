@@ -52,6 +52,7 @@ struct ReshapedJson<'a> {
 pub(crate) fn run(global: &GlobalArgs, args: &CompareArgs) -> Result<()> {
     let (a, b) = (engine::open(Some(&args.a))?, engine::open(Some(&args.b))?);
     let pool = ThreadPool::new(engine::threads(global)?.value)?;
+    let ctx = halfbyte_cpu_kernels::Context { pool: &pool, isa: engine::isa(global)?.value };
     let pairing = Pairing::new(&a, &b);
     let weights: usize = pairing.same.iter().map(|(a, _)| a.n_elements()).sum();
 
@@ -60,7 +61,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &CompareArgs) -> Result<()> {
     let (mut tensors, mut done) = (Vec::new(), 0);
     for &(in_a, in_b) in &pairing.same {
         let go_on = |n| progress.show(done + n);
-        let difference = requantize::difference((&a, &b), (in_a, in_b), &pool, go_on)
+        let difference = requantize::difference((&a, &b), (in_a, in_b), ctx, go_on)
             .with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;
         let Some(difference) = difference else { bail!("stopped") };
         done += in_a.n_elements();

@@ -198,7 +198,7 @@ impl<'m> Session<'m> {
         self.rope.extend_to(first + ids.len());
         self.buffers.x.resize(ids.len() * width, 0.0);
         for (&id, row) in ids.iter().zip(self.buffers.x.chunks_exact_mut(width)) {
-            weights.embedding.decode_row(id as usize, row)?;
+            weights.embedding.decode_row(self.ctx.isa, id as usize, row)?;
         }
         let step = Step {
             ctx: self.ctx,

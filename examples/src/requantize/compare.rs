@@ -2,8 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use halfbyte_cpu_kernels::Matrix;
-use halfbyte_threadpool::ThreadPool;
+use halfbyte_cpu_kernels::{Context, Isa, Matrix};
 
 use super::difference::decode;
 use super::write::{PIECE, PIECES_PER_THREAD};
@@ -60,7 +59,7 @@ impl<'a> Pairing<'a> {
 pub fn difference(
     files: (&Gguf, &Gguf),
     tensors: (&TensorInfo, &TensorInfo),
-    pool: &ThreadPool,
+    ctx: Context<'_>,
     mut go_on: impl FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Option<Difference>, Error> {
     let (a, b) = tensors;
@@ -70,14 +69,14 @@ pub fn difference(
     let piece_rows = (PIECE / cols).max(1);
     let mut sum = Difference::default();
     let mut pieces: Vec<Result<Difference, Error>> = Vec::new();
-    pieces.resize_with(pool.threads() * PIECES_PER_THREAD, || Ok(Difference::default()));
+    pieces.resize_with(ctx.pool.threads() * PIECES_PER_THREAD, || Ok(Difference::default()));
     for first in (0..rows).step_by(piece_rows * pieces.len()) {
         let left = rows - first;
         let batch_len = pieces.len().min(left.div_ceil(piece_rows));
         let batch = &mut pieces[..batch_len];
-        pool.par_chunks_mut(batch, 1, |i, pieces| {
+        ctx.pool.par_chunks_mut(batch, 1, |i, pieces| {
             let start = first + i * piece_rows;
-            pieces[0] = of_rows(matrices, (&a.name, &b.name), start..(start + piece_rows).min(rows));
+            pieces[0] = of_rows(ctx.isa, matrices, (&a.name, &b.name), start..(start + piece_rows).min(rows));
         });
         for piece in batch {
             sum += std::mem::replace(piece, Ok(Difference::default()))?;
@@ -91,6 +90,7 @@ pub fn difference(
 
 /// The difference of some rows of two matrices with these names.
 fn of_rows(
+    isa: Isa,
     matrices: (Matrix<'_>, Matrix<'_>),
     names: (&str, &str),
     rows: Range<usize>,
@@ -98,8 +98,8 @@ fn of_rows(
     let (mut w, mut q) = (vec![0.0; matrices.0.cols()], vec![0.0; matrices.1.cols()]);
     let mut sum = Difference::default();
     for row in rows {
-        decode(&matrices.0, names.0, row, &mut w)?;
-        decode(&matrices.1, names.1, row, &mut q)?;
+        decode(isa, &matrices.0, names.0, row, &mut w)?;
+        decode(isa, &matrices.1, names.1, row, &mut q)?;
         sum.take(&w, &q);
     }
     Ok(sum)

@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use halfbyte_cpu_kernels::Matrix;
+use halfbyte_cpu_kernels::{Isa, Matrix};
 
 use super::Error;
 use crate::model;
@@ -45,8 +45,14 @@ impl AddAssign for Difference {
 }
 
 /// Decodes a row of the tensor called `name` into `x`, which is as long; every weight is finite.
-pub(super) fn decode(matrix: &Matrix<'_>, name: &str, row: usize, x: &mut [f32]) -> Result<(), Error> {
-    matrix.decode_row(row, x).map_err(model::Error::from)?;
+pub(super) fn decode(
+    isa: Isa,
+    matrix: &Matrix<'_>,
+    name: &str,
+    row: usize,
+    x: &mut [f32],
+) -> Result<(), Error> {
+    matrix.decode_row(isa, row, x).map_err(model::Error::from)?;
     match x.iter().position(|w| !w.is_finite()) {
         None => Ok(()),
         Some(position) => {

@@ -132,7 +132,7 @@ impl Piece {
         self.x.resize(old.row_len(), 0.0);
         self.decoded.resize(old.row_len(), 0.0);
         for row in rows {
-            decode(matrix, &old.name, row, &mut self.x)?;
+            decode(ctx.isa, matrix, &old.name, row, &mut self.x)?;
             if *copy {
                 let n = old.row_bytes();
                 self.bytes.extend_from_slice(&plan.gguf.bytes(old)[row * n..][..n]);
