@@ -46,6 +46,32 @@ pub enum Error {
         /// Its importance.
         value: f32,
     },
+    /// Weights of several rows do not make whole rows.
+    #[error("expected whole rows of {columns} weights, got {got} weights")]
+    NotWholeRows {
+        /// Weights in a row.
+        columns: usize,
+        /// Weights given.
+        got: usize,
+    },
+    /// A second moment of activations is not finite, or negative on the diagonal.
+    #[error(
+        "second moment at row {row}, column {column} is {value}, not a finite number (and at least 0 on the diagonal)"
+    )]
+    Moment {
+        /// Its row.
+        row: usize,
+        /// Its column.
+        column: usize,
+        /// The number.
+        value: f64,
+    },
+    /// Damped second moments that have no Cholesky factor.
+    #[error("second moments with damping {damping} are not positive definite: expected more damping")]
+    NotPositiveDefinite {
+        /// The damping that was added, as a share of the mean of the diagonal.
+        damping: f64,
+    },
     /// A group's scale, minimum or bias does not fit in its stored type.
     #[error(
         "group {group} (weights from {index}) needs a {what} of {value}, the stored type ends at {limit}"

@@ -7,11 +7,9 @@
 //! A group whose importances are all equal is quantized as if they were 1, so that equal importances
 //! give the bytes of the unweighted writer whatever their value.
 
-use half::f16;
-
 use crate::error::{Error, check_len};
 use crate::quantize::{check_q4_0_row, check_q4_1_row, fit_block_weighted, optimal_block, q4_1_block};
-use crate::rounding::round_clamped_f64;
+use crate::rounding::{nearest_f16, round_clamped_f64};
 use crate::{BlockQ4_0, BlockQ4_1, GROUP, pack_nibbles};
 
 /// What a weighted writer has to say about a row it has written.
@@ -24,7 +22,7 @@ pub struct Weighted {
 }
 
 /// `Ok` when there is one finite importance of at least 0 for each weight.
-fn check_importance(importance: &[f32], columns: usize) -> Result<(), Error> {
+pub(crate) fn check_importance(importance: &[f32], columns: usize) -> Result<(), Error> {
     check_len("importance", columns, importance.len())?;
     match importance.iter().position(|v| !v.is_finite() || *v < 0.0) {
         None => Ok(()),
@@ -158,10 +156,10 @@ fn refit(x: &[f32; GROUP], w: &[f64; GROUP], codes: &[f64; GROUP], step: f64) ->
     let qq = mean(&|i| (codes[i] - q_mean).powi(2));
     let xq = mean(&|i| (f64::from(x[i]) - x_mean) * (codes[i] - q_mean));
     // Equal codes leave a variance of 0 but for the rounding of their mean.
-    let scale = f16::from_f64(if qq > 1e-24 { xq / qq } else { step });
+    let scale = nearest_f16(if qq > 1e-24 { xq / qq } else { step });
     // The minimum for the scale as stored.
     let d = scale.to_f64();
-    let min = f16::from_f64(x_mean - d * q_mean);
+    let min = nearest_f16(x_mean - d * q_mean);
     if !scale.is_finite() || !min.is_finite() || d <= 0.0 {
         return None;
     }

@@ -5,6 +5,8 @@ pub mod affine;
 mod block;
 mod error;
 pub mod fit;
+#[cfg(feature = "gptq")]
+pub mod gptq;
 mod importance;
 pub mod k_quants;
 mod nibbles;

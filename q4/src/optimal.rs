@@ -14,6 +14,7 @@ use half::f16;
 
 use crate::GROUP;
 use crate::fit::GroupFit;
+use crate::rounding::nearest_f16;
 
 /// The code of weight `index` leaves magnitude `from` at `t = at`.
 #[derive(Clone, Copy)]
@@ -116,18 +117,6 @@ pub fn optimal_group(x: &[f32; GROUP]) -> GroupFit {
     GroupFit::new(x, xq / qq, codes)
 }
 
-/// The f16 nearest to `v`, which is from 0 to the largest f16.
-///
-/// `f16::from_f64` looks at the top half of an f64 only: just past the middle between two f16s it may give
-/// the farther one, and the optimum would be missed.
-fn nearest_f16(v: f64) -> f16 {
-    let near = f16::from_f64(v);
-    let away = |scale: f16| (scale.to_f64() - v).abs();
-    let bits = near.to_bits();
-    let other = f16::from_bits(if near.to_f64() < v { bits + 1 } else { bits.saturating_sub(1) });
-    if away(other) < away(near) { other } else { near }
-}
-
 /// The f16 scale with the least error, weighted by `w`, when codes are chosen for it; `None` when no
 /// scale but 0 is any better than 0.
 pub(crate) fn optimal_stored_scale(x: &[f32; GROUP], w: &[f64; GROUP]) -> Option<f16> {
@@ -146,22 +135,4 @@ pub(crate) fn optimal_stored_scale(x: &[f32; GROUP], w: &[f64; GROUP]) -> Option
         }
     });
     best
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nearest_f16_is_the_nearest() {
-        // Just above and below the middle of neighbours, even and odd, subnormal and the largest.
-        for bits in [0, 1, 2, 0x3ff, 0x400, 0x3c00, 0x3c01, 0x7bfe] {
-            let (low, high) = (f16::from_bits(bits), f16::from_bits(bits + 1));
-            let middle = (low.to_f64() + high.to_f64()) / 2.0;
-            assert_eq!(nearest_f16(middle.next_down()), low, "{bits:#x}");
-            assert_eq!(nearest_f16(middle.next_up()), high, "{bits:#x}");
-            assert_eq!(nearest_f16(low.to_f64()), low);
-        }
-        assert_eq!(nearest_f16(65504.0), f16::MAX);
-    }
 }

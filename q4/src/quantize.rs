@@ -18,7 +18,7 @@ use half::f16;
 use crate::error::{Error, check_finite, check_len};
 use crate::fit::{biggest, fit_group, fit_group_weighted, weighted_error};
 use crate::optimal::optimal_stored_scale;
-use crate::rounding::{round_clamped, round_clamped_f64};
+use crate::rounding::{nearest_f16, round_clamped, round_clamped_f64};
 use crate::{BlockQ4_0, BlockQ4_1, GROUP, pack_nibbles};
 
 /// The largest f16.
@@ -103,7 +103,7 @@ fn fit_block(x: &[f32; GROUP]) -> BlockQ4_0 {
     // The search minimises the error of the unrounded scale. What is stored is compared once more:
     // with the max rule, and with a grid of quarters of the biggest weight, an exact f16 if that
     // weight is, on which the groups of ternary and other coarse models lie without error.
-    let tries = [f16::from_f64(fit_group(x).scale), f16::from_f32(biggest(x) / 4.0)];
+    let tries = [nearest_f16(fit_group(x).scale), f16::from_f32(biggest(x) / 4.0)];
     best_block(x, &EQUAL, max_rule_block(x), tries)
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn fit_block_weighted(x: &[f32; GROUP], w: &[f64; GROUP]) -> BlockQ4_
     if *w == EQUAL {
         return first;
     }
-    let tries = [f16::from_f64(fit_group_weighted(x, w).scale), f16::from_f32(biggest(x) / 4.0)];
+    let tries = [nearest_f16(fit_group_weighted(x, w).scale), f16::from_f32(biggest(x) / 4.0)];
     let best = best_block(x, w, first, tries);
     better_block(x, w, best, max_rule_block(x))
 }

@@ -1,0 +1,126 @@
+//! What a format can store for a group: sixteen levels in a row.
+
+use half::f16;
+
+use crate::affine::AffineScale;
+use crate::rounding::nearest_f16;
+
+/// The levels `scale * code + offset`, codes 0..=15.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Levels {
+    pub(super) scale: f64,
+    pub(super) offset: f64,
+}
+
+/// The sums that fit levels to codes: of `a^2`, `a b` and so on, where `a` is made of codes, `b` of ones and `t`
+/// of targets.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sums {
+    pub(super) aa: f64,
+    pub(super) ab: f64,
+    pub(super) bb: f64,
+    pub(super) at: f64,
+    pub(super) bt: f64,
+}
+
+/// A format's parameters.
+pub(super) trait Grid: Copy + Send + Sync {
+    /// The levels next to `levels` that can be stored; `None` if there are none.
+    fn store(self, levels: Levels) -> Option<Levels>;
+
+    /// Levels worth trying for a group, not stored yet.
+    fn tries(self, target: &[f64]) -> Vec<Levels>;
+
+    /// The levels of least error for codes, not stored yet; `None` if codes do not determine any.
+    fn fit(self, sums: Sums) -> Option<Levels>;
+}
+
+/// Q4_0: an f16 scale of either sign, level 8 at zero.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Symmetric;
+
+/// Where the tries put the biggest weight, in steps from zero: from all of it inside to a good part clipped.
+const PLACES: [f64; 12] = [6.5, 6.75, 7.0, 7.25, 7.5, 7.75, 8.0, 8.25, 8.5, 8.75, 9.0, 9.25];
+
+impl Grid for Symmetric {
+    fn store(self, levels: Levels) -> Option<Levels> {
+        let scale = nearest_f16(levels.scale);
+        scale.is_finite().then(|| Levels { scale: scale.to_f64(), offset: -8.0 * scale.to_f64() })
+    }
+
+    fn tries(self, target: &[f64]) -> Vec<Levels> {
+        let biggest = target.iter().fold(0.0f64, |m, t| m.max(t.abs()));
+        let scales = PLACES.iter().flat_map(|p| [biggest / p, -biggest / p]);
+        scales.map(|scale| Levels { scale, offset: -8.0 * scale }).collect()
+    }
+
+    fn fit(self, s: Sums) -> Option<Levels> {
+        // `a - 8 b` stands for the codes from their zero.
+        let qq = s.aa - 16.0 * s.ab + 64.0 * s.bb;
+        let scale = (s.at - 8.0 * s.bt) / qq;
+        scale.is_finite().then_some(Levels { scale, offset: -8.0 * scale })
+    }
+}
+
+/// Q4_1 and MLX affine: scale and offset in a stored type.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Affine(pub(super) Stored);
+
+/// A type of parameters.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stored {
+    F16,
+    Bf16,
+    F32,
+}
+
+impl Stored {
+    /// The type that `S` is.
+    pub(super) fn of<S: AffineScale>() -> Self {
+        // The largest value tells the three apart.
+        match S::LIMIT {
+            l if l == f16::MAX.to_f32_const() => Self::F16,
+            f32::MAX => Self::F32,
+            _ => Self::Bf16,
+        }
+    }
+
+    fn nearest(self, v: f64) -> f64 {
+        match self {
+            Self::F16 => nearest_f16(v).to_f64(),
+            // An f32 on the way may round twice; levels are judged as stored, so that loses next to nothing.
+            Self::Bf16 => half::bf16::from_f32(v as f32).to_f64(),
+            Self::F32 => f64::from(v as f32),
+        }
+    }
+}
+
+/// How far the tries move each end of the range inwards, in ranges.
+const INSETS: [f64; 4] = [-0.02, 0.03, 0.08, 0.13];
+
+impl Grid for Affine {
+    fn store(self, levels: Levels) -> Option<Levels> {
+        let (scale, offset) = (self.0.nearest(levels.scale), self.0.nearest(levels.offset));
+        (scale.is_finite() && scale >= 0.0 && offset.is_finite()).then_some(Levels { scale, offset })
+    }
+
+    fn tries(self, target: &[f64]) -> Vec<Levels> {
+        let (low, high) =
+            target.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &t| (l.min(t), h.max(t)));
+        let range = high - low;
+        let ends = INSETS.iter().flat_map(|a| INSETS.map(|b| (low + a * range, high - b * range)));
+        // Without a range one level is enough.
+        ends.map(|(low, high)| Levels { scale: (high - low) / 15.0, offset: low }).collect()
+    }
+
+    fn fit(self, s: Sums) -> Option<Levels> {
+        let determinant = s.aa * s.bb - s.ab * s.ab;
+        // Equal codes leave nothing but rounding.
+        if determinant <= 1e-12 * s.aa * s.bb {
+            return None;
+        }
+        let scale = (s.at * s.bb - s.bt * s.ab) / determinant;
+        let offset = (s.bt * s.aa - s.at * s.ab) / determinant;
+        (scale > 0.0).then_some(Levels { scale, offset })
+    }
+}

@@ -1,0 +1,263 @@
+//! Rows of weights through the factor, a batch of rows and a group of columns at a time.
+
+use faer::linalg::matmul::matmul;
+use faer::{Accum, Mat, Par};
+use half::f16;
+
+use super::factor::Factor;
+use super::grid::{Affine, Grid, Stored, Symmetric};
+use super::group::{Problem, Solution};
+use crate::affine::{AffineScale, GroupSize, pack8};
+use crate::error::{Error, check_len};
+use crate::importance::check_importance;
+use crate::quantize::{check_q4_0_row, check_q4_1_row};
+use crate::{BlockQ4_0, BlockQ4_1, GROUP, pack_nibbles};
+
+/// Rows that share a product with the factor.
+const BATCH: usize = 64;
+
+/// What a group's scale is chosen for, once the errors of earlier groups are made up for.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Scales<'a> {
+    /// The least squared error of the group's weights.
+    Nearest,
+    /// The least squared error weighted by one importance a column.
+    Weighted(&'a [f32]),
+    /// The least squared error of the outputs that the group can still cause: every try rounds the group with
+    /// error compensation, so that what it costs is known and not estimated.
+    #[default]
+    Compensated,
+}
+
+/// What was made of some rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// `sum over rows of e^T H e`, `e` the errors as decoded and `H` the damped second moments.
+    pub squared_error: f64,
+}
+
+/// Q4_0 with error compensation. `w`: whole rows of [`Factor::columns`] weights. `out`: a block for every 32.
+///
+/// # Errors
+///
+/// [`Error::GroupSize`] unless the factor has groups of 32; [`Error::NotWholeRows`], [`Error::Length`],
+/// [`Error::NonFinite`], [`Error::Importance`]; [`Error::Overflow`] when a weight is beyond 8 * 65504. Places are
+/// counted from the start of `w`. Nothing is written then.
+pub fn q4_0_rows(
+    factor: &Factor,
+    w: &[f32],
+    scales: Scales<'_>,
+    out: &mut [BlockQ4_0],
+) -> Result<Report, Error> {
+    check_group(factor, GROUP)?;
+    check(factor, w, scales)?;
+    check_q4_0_row(w, out.len(), 8.0)?;
+    Ok(rows::<GROUP>(factor, w, scales, Symmetric, |group, s| {
+        // Plain zeros where the parameters say no more than that.
+        out[group] = if s.codes == [8; GROUP] || s.levels.scale == 0.0 {
+            BlockQ4_0::ZERO
+        } else {
+            BlockQ4_0 { scale: stored_f16(s.levels.scale), codes: pack_nibbles(&s.codes) }
+        };
+    }))
+}
+
+/// Q4_1 with error compensation. `w`: whole rows of [`Factor::columns`] weights. `out`: a block for every 32.
+///
+/// # Errors
+///
+/// As [`q4_0_rows`]; [`Error::Overflow`] when the minimum or the scale of
+/// [`q4_1_row`](crate::q4_1_row) is beyond 65504.
+pub fn q4_1_rows(
+    factor: &Factor,
+    w: &[f32],
+    scales: Scales<'_>,
+    out: &mut [BlockQ4_1],
+) -> Result<Report, Error> {
+    check_group(factor, GROUP)?;
+    check(factor, w, scales)?;
+    check_q4_1_row(w, out.len())?;
+    Ok(rows::<GROUP>(factor, w, scales, Affine(Stored::F16), |group, s| {
+        let (scale, min) = (stored_f16(s.levels.scale), stored_f16(s.levels.offset));
+        out[group] = BlockQ4_1 { scale, min, codes: pack_nibbles(&s.codes) };
+    }))
+}
+
+/// MLX affine groups with error compensation. `w`: whole rows of [`Factor::columns`] weights; `packed`, `scales`
+/// and `biases` as for [`affine::quantize_row`](crate::affine::quantize_row), row after row.
+///
+/// # Errors
+///
+/// [`Error::GroupSize`] unless the factor has groups of 32, 64 or 128; [`Error::NotWholeRows`],
+/// [`Error::Length`], [`Error::NonFinite`], [`Error::Importance`]; [`Error::Overflow`] when a weight is beyond the
+/// largest `S`. Nothing is written then.
+pub fn affine_rows<S: AffineScale>(
+    factor: &Factor,
+    w: &[f32],
+    search: Scales<'_>,
+    packed: &mut [u32],
+    scales: &mut [S],
+    biases: &mut [S],
+) -> Result<Report, Error> {
+    let size = GroupSize::try_from(factor.group())?;
+    check(factor, w, search)?;
+    check_len("packed", w.len() / 8, packed.len())?;
+    check_len("scales", w.len() / size.weights(), scales.len())?;
+    check_len("biases", w.len() / size.weights(), biases.len())?;
+    crate::error::check_finite(w, size.weights())?;
+    if let Some(index) = w.iter().position(|v| v.abs() > S::LIMIT) {
+        let (group, value) = (index / size.weights(), w[index]);
+        return Err(Error::Overflow { index, group, what: "bias", value, limit: S::LIMIT });
+    }
+    let grid = Affine(Stored::of::<S>());
+    let words = size.weights() / 8;
+    let write = |group: usize, levels: super::grid::Levels, codes: &[u8]| {
+        for (word, codes) in packed[group * words..][..words].iter_mut().zip(codes.as_chunks::<8>().0) {
+            *word = pack8(codes);
+        }
+        // Exact: the levels are as stored.
+        scales[group] = S::from_f32(levels.scale as f32);
+        biases[group] = S::from_f32(levels.offset as f32);
+    };
+    let mut write = write;
+    Ok(match size {
+        GroupSize::G32 => rows::<32>(factor, w, search, grid, |g, s| write(g, s.levels, &s.codes)),
+        GroupSize::G64 => rows::<64>(factor, w, search, grid, |g, s| write(g, s.levels, &s.codes)),
+        GroupSize::G128 => rows::<128>(factor, w, search, grid, |g, s| write(g, s.levels, &s.codes)),
+    })
+}
+
+fn check_group(factor: &Factor, expected: usize) -> Result<(), Error> {
+    if factor.group() == expected { Ok(()) } else { Err(Error::GroupSize { got: factor.group() }) }
+}
+
+fn check(factor: &Factor, w: &[f32], scales: Scales<'_>) -> Result<(), Error> {
+    let columns = factor.columns();
+    if columns == 0 || !w.len().is_multiple_of(columns) {
+        return Err(Error::NotWholeRows { columns, got: w.len() });
+    }
+    if let Scales::Weighted(importance) = scales {
+        check_importance(importance, columns)?;
+    }
+    Ok(())
+}
+
+/// A stored parameter as an f16, which it is.
+fn stored_f16(v: f64) -> f16 {
+    f16::from_f32(v as f32)
+}
+
+/// The factor's rows and columns of one group.
+fn triangle<const G: usize>(factor: &Factor, start: usize) -> Box<[[f64; G]; G]> {
+    let mut triangle = Box::new([[0.0; G]; G]);
+    for (j, row) in triangle.iter_mut().enumerate() {
+        for (i, l) in row[..=j].iter_mut().enumerate() {
+            *l = factor.lower[(start + j, start + i)];
+        }
+    }
+    triangle
+}
+
+/// Quantizes checked rows and hands every group's solution, codes in the order of the columns, to `write` with
+/// its number in `w`.
+fn rows<const G: usize>(
+    factor: &Factor,
+    w: &[f32],
+    scales: Scales<'_>,
+    grid: impl Grid,
+    mut write: impl FnMut(usize, &Solution<G>),
+) -> Report {
+    let n = factor.columns();
+    let mut report = Report::default();
+    for (batch, rows) in w.chunks(BATCH * n).enumerate() {
+        let count = rows.len() / n;
+        let mut errors = Mat::<f64>::zeros(count, n);
+        let mut carried = Mat::<f64>::zeros(count, G);
+        for start in (0..n).step_by(G).rev() {
+            let end = start + G;
+            if end < n {
+                matmul(
+                    carried.as_mut(),
+                    Accum::Replace,
+                    errors.as_ref().subcols(end, n - end),
+                    factor.lower.as_ref().submatrix(end, start, n - end, G),
+                    1.0,
+                    Par::Seq,
+                );
+            }
+            let columns = &factor.order[start..end];
+            let triangle = triangle::<G>(factor, start);
+            let first = columns.iter().min().map_or(0, |c| c / G * G);
+            let chooser = Chooser::new(scales, columns);
+            for (r, row) in rows.chunks_exact(n).enumerate() {
+                let weights: [f64; G] = std::array::from_fn(|j| f64::from(row[columns[j]]));
+                let carried: [f64; G] = std::array::from_fn(|j| carried[(r, j)]);
+                let target = target(&weights, &carried, &triangle);
+                let problem = Problem { target: &target, triangle: &triangle };
+                let solution = chooser.solve(&problem, grid);
+                report.squared_error += solution.error;
+                let mut in_order = solution;
+                for (j, &column) in columns.iter().enumerate() {
+                    let code = solution.codes[j];
+                    errors[(r, start + j)] =
+                        weights[j] - (solution.levels.scale * f64::from(code) + solution.levels.offset);
+                    in_order.codes[column - first] = code;
+                }
+                write(((batch * BATCH + r) * n + first) / G, &in_order);
+            }
+        }
+    }
+    report
+}
+
+/// Where a group's weights should be, given what earlier groups' errors carry over: `w + L^-T carried`.
+fn target<const G: usize>(w: &[f64; G], carried: &[f64; G], triangle: &[[f64; G]; G]) -> [f64; G] {
+    let mut right = *carried;
+    let mut target = *w;
+    for j in (0..G).rev() {
+        let z = right[j] / triangle[j][j];
+        target[j] += z;
+        for (right, l) in right[..j].iter_mut().zip(&triangle[j]) {
+            *right -= l * z;
+        }
+    }
+    target
+}
+
+/// Scales for a group, by the rule asked for.
+struct Chooser<const G: usize> {
+    /// The factor of the weights of the squares; none for the compensated rule.
+    diagonal: Option<Box<[[f64; G]; G]>>,
+}
+
+impl<const G: usize> Chooser<G> {
+    fn new(scales: Scales<'_>, columns: &[usize]) -> Self {
+        let importance: [f64; G] = match scales {
+            Scales::Compensated => return Self { diagonal: None },
+            Scales::Nearest => [1.0; G],
+            Scales::Weighted(importance) => {
+                let importance = std::array::from_fn(|j| f64::from(importance[columns[j]]));
+                // A group without any importance is as good as one of equals.
+                if importance == [0.0; G] { [1.0; G] } else { importance }
+            }
+        };
+        // The root of a weight, and next to nothing instead of nothing: the search divides by it.
+        let least = importance.iter().fold(0.0f64, |m, &v| m.max(v)) * 1e-12;
+        let mut diagonal = Box::new([[0.0; G]; G]);
+        for (j, row) in diagonal.iter_mut().enumerate() {
+            row[j] = importance[j].max(least).sqrt();
+        }
+        Self { diagonal: Some(diagonal) }
+    }
+
+    fn solve(&self, problem: &Problem<'_, G>, grid: impl Grid) -> Solution<G> {
+        match &self.diagonal {
+            None => problem.solve(grid),
+            Some(diagonal) => {
+                let plain = Problem { target: problem.target, triangle: diagonal };
+                problem.round(plain.solve(grid).levels)
+            }
+        }
+    }
+}
