@@ -1,0 +1,130 @@
+//! The contenders: one way each to run `threads` items and wait for all of them.
+
+use anyhow::{Result, bail};
+use rayon::prelude::*;
+use std::num::NonZero;
+
+/// An item: called once with each number below the number of threads.
+pub(crate) type Item<'a> = dyn Fn(usize) + Sync + 'a;
+
+/// Runs one loop.
+pub(crate) type Loop<'a> = dyn FnMut(&Item<'_>) + 'a;
+
+/// A way to run a loop: the name on the command line, its name for people, and what its process finds set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contender {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) environment: &'static [(&'static str, &'static str)],
+}
+
+/// In the order of the table.
+pub(crate) const ALL: &[Contender] = &[
+    Contender { name: "halfbyte", title: "halfbyte `par_for`", environment: &[] },
+    Contender { name: "candle", title: "candle `BarrierPool`", environment: &[] },
+    #[cfg(openmp)]
+    Contender { name: "openmp", title: "OpenMP, active waits", environment: &[("OMP_WAIT_POLICY", "active")] },
+    #[cfg(openmp)]
+    Contender {
+        name: "openmp-passive",
+        title: "OpenMP, passive waits",
+        environment: &[("OMP_WAIT_POLICY", "passive")],
+    },
+    Contender { name: "rayon-broadcast-in", title: "rayon `broadcast`, inside", environment: &[] },
+    Contender { name: "rayon-broadcast-out", title: "rayon `broadcast`, outside", environment: &[] },
+    Contender { name: "rayon-iter-in", title: "rayon `par_iter`, inside", environment: &[] },
+    Contender { name: "rayon-iter-out", title: "rayon `par_iter`, outside", environment: &[] },
+    Contender { name: "chili", title: "chili `join`", environment: &[] },
+    Contender { name: "scope", title: "`std::thread::scope`", environment: &[] },
+];
+
+/// Makes the contender of this name with `threads` threads, the caller's included, and lends it to `measure`.
+pub(crate) fn with(name: &str, threads: usize, measure: impl FnOnce(&mut Loop<'_>) + Send) -> Result<()> {
+    match name {
+        "halfbyte" => {
+            let pool = halfbyte_threadpool::ThreadPool::new(threads)?;
+            measure(&mut |item| pool.par_for(threads, 1, item));
+        }
+        "candle" => {
+            // Its size comes from CANDLE_NUM_THREADS, which the parent has set.
+            let pool = candle_core::utils::barrier_pool();
+            if pool.n_workers() + 1 != threads {
+                bail!("BarrierPool: expected {threads} threads, got {}", pool.n_workers() + 1);
+            }
+            measure(&mut |item| pool.execute(item));
+        }
+        #[cfg(openmp)]
+        "openmp" | "openmp-passive" => measure(&mut |item| openmp::run(threads, item)),
+        "rayon-broadcast-in" => rayon(threads)?.install(|| measure(&mut |item| broadcast(item))),
+        "rayon-broadcast-out" => {
+            let pool = rayon(threads)?;
+            measure(&mut |item| {
+                pool.broadcast(|context| item(context.index()));
+            });
+        }
+        "rayon-iter-in" => rayon(threads)?.install(|| measure(&mut |item| par_iter(threads, item))),
+        "rayon-iter-out" => {
+            let pool = rayon(threads)?;
+            measure(&mut |item| pool.install(|| par_iter(threads, item)));
+        }
+        "chili" => {
+            let config = chili::Config { thread_count: NonZero::new(threads), ..chili::Config::default() };
+            let pool = chili::ThreadPool::with_config(config);
+            let mut scope = pool.scope();
+            measure(&mut |item| join(&mut scope, 0, threads, item));
+        }
+        "scope" => measure(&mut |item| {
+            std::thread::scope(|scope| {
+                for i in 1..threads {
+                    scope.spawn(move || item(i));
+                }
+                item(0);
+            });
+        }),
+        _ => bail!("no contender is called {name:?}"),
+    }
+    Ok(())
+}
+
+fn rayon(threads: usize) -> Result<rayon::ThreadPool> {
+    Ok(rayon::ThreadPoolBuilder::new().num_threads(threads).build()?)
+}
+
+fn broadcast(item: &Item<'_>) {
+    rayon::broadcast(|context| item(context.index()));
+}
+
+fn par_iter(threads: usize, item: &Item<'_>) {
+    (0..threads).into_par_iter().with_max_len(1).for_each(item);
+}
+
+/// Runs the items from `first` up to `end`, splitting in halves.
+fn join(scope: &mut chili::Scope<'_>, first: usize, end: usize, item: &Item<'_>) {
+    if end - first == 1 {
+        return item(first);
+    }
+    let middle = first.midpoint(end);
+    scope.join(|s| join(s, first, middle, item), |s| join(s, middle, end, item));
+}
+
+#[cfg(openmp)]
+mod openmp {
+    use super::Item;
+    use std::ffi::{c_int, c_void};
+
+    unsafe extern "C" {
+        fn openmp_loop(threads: c_int, item: extern "C" fn(*const c_void, c_int), context: *const c_void);
+    }
+
+    extern "C" fn call(context: *const c_void, i: c_int) {
+        // SAFETY: `run` passes a pointer to its `item`, which it lends until the loop has ended.
+        let item = unsafe { &*context.cast::<&Item<'_>>() };
+        item(i as usize);
+    }
+
+    pub(super) fn run(threads: usize, item: &Item<'_>) {
+        let context: *const &Item<'_> = &item;
+        // SAFETY: `call` takes what `context` is, and the loop ends before `item` does.
+        unsafe { openmp_loop(threads as c_int, call, context.cast()) }
+    }
+}

@@ -1,0 +1,44 @@
+//! What a caller of a parallel loop feels: halfbyte-threadpool beside its peers, in one run on one machine.
+
+mod contender;
+mod measure;
+mod report;
+mod scenario;
+
+use anyhow::{Context, Result, bail};
+use measure::{Cell, Work};
+use scenario::Scenario;
+use std::time::Duration;
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["child", name, threads, per_microsecond, cells @ ..] => {
+            let work = Work { per_microsecond: per_microsecond.parse()? };
+            let cells: Vec<_> = cells.iter().map(|cell| parse_cell(cell)).collect::<Result<_>>()?;
+            measure::child(name, threads.parse()?, work, &cells)
+        }
+        ["spin", cpu] => scenario::spin(cpu.parse()?),
+        names => {
+            let cpus = std::thread::available_parallelism()?.get();
+            for scenario in Scenario::ALL {
+                if names.is_empty() || names.contains(&scenario.name()) {
+                    let results = scenario.measure(cpus)?;
+                    println!("{}", report::tables(scenario, &results, cpus));
+                }
+            }
+            if names.iter().any(|name| Scenario::ALL.iter().all(|s| s.name() != *name)) {
+                bail!("scenarios are quiet, crowded, busy and two");
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Gap, work and budget in microseconds, microseconds and milliseconds, with commas between.
+fn parse_cell(text: &str) -> Result<(Cell, Duration)> {
+    let mut parts = text.split(',').map(str::parse::<u64>);
+    let mut next = || parts.next().context("a cell is gap,work,budget")?.context("not a number");
+    Ok((Cell { gap: next()?, work: next()? }, Duration::from_millis(next()?)))
+}
