@@ -1,7 +1,7 @@
 //! Weight matrices as they lie in a file or in memory: borrowed, row-major, checked once.
 
-use crate::Isa;
-use crate::error::{Error, check_len};
+use crate::error::{Error, check_len, check_shape};
+use crate::{Isa, PackedMatrix};
 use half::{bf16, f16};
 use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
@@ -29,6 +29,26 @@ pub enum Weights<'a> {
     Q4K(&'a [BlockQ4K]),
     /// K-quant super-blocks of 256, 6-bit; read by dequantizing.
     Q6K(&'a [BlockQ6K]),
+    /// Q8_0, Q4_0, Q4_1 or affine weights, packed for these kernels.
+    Packed(&'a PackedMatrix),
+}
+
+impl Weights<'_> {
+    /// What messages call the format.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::F32(_) => "F32",
+            Self::F16(_) => "F16",
+            Self::Bf16(_) => "BF16",
+            Self::Q8_0(_) => "Q8_0",
+            Self::Q4_0(_) => "Q4_0",
+            Self::Q4_1(_) => "Q4_1",
+            Self::Affine4(_) => "MLX affine 4-bit",
+            Self::Q4K(_) => "Q4_K",
+            Self::Q6K(_) => "Q6_K",
+            Self::Packed(_) => "packed weights",
+        }
+    }
 }
 
 /// MLX affine 4-bit weights: `w = scale * code + bias` by groups along a row.
@@ -140,8 +160,17 @@ impl<'a> Matrix<'a> {
                 check_len("affine codes", rows.saturating_mul(cols / 8), w.codes.len())?;
                 check_len("affine biases", w.scales.len(), w.biases.len())?;
             }
+            Weights::Packed(w) => {
+                check_shape("rows of the packed weights", w.rows(), rows)?;
+                check_shape("columns of the packed weights", w.cols(), cols)?;
+            }
         }
         Ok(Self { weights, rows, cols })
+    }
+
+    /// All of `packed`.
+    pub(crate) fn of_packed(packed: &'a PackedMatrix) -> Self {
+        Self { weights: Weights::Packed(packed), rows: packed.rows(), cols: packed.cols() }
     }
 
     /// Outputs.
@@ -174,12 +203,17 @@ impl<'a> Matrix<'a> {
                 let bytes = |p: Parameters<'_>| p.len() * if matches!(p, Parameters::F32(_)) { 4 } else { 2 };
                 size_of_val(w.codes) + bytes(w.scales) + bytes(w.biases)
             }
+            Weights::Packed(w) => w.bytes(),
         }
     }
 
-    /// Whether [`crate::gemm_int8`] multiplies these weights; [`crate::gemm_f32`] multiplies all.
+    /// Whether [`crate::gemm_int8`] multiplies these weights (and [`PackedMatrix`] packs them, unless they are
+    /// packed); [`crate::gemm_f32`] multiplies all.
     pub fn supports_int8(&self) -> bool {
-        matches!(self.weights, Weights::Q8_0(_) | Weights::Q4_0(_) | Weights::Q4_1(_) | Weights::Affine4(_))
+        matches!(
+            self.weights,
+            Weights::Q8_0(_) | Weights::Q4_0(_) | Weights::Q4_1(_) | Weights::Affine4(_) | Weights::Packed(_)
+        )
     }
 
     /// Writes row `row` as f32, by the format's own formula: what an embedding look-up needs. The bits do not depend

@@ -2,8 +2,11 @@
 //!
 //! Written for being read, from the formulas alone; shares no code with the kernels.
 
+use crate::int8::panel::ParameterType;
 use crate::matrix::{Matrix, Parameters, Weights};
+use crate::packed::{Kind, PackedMatrix};
 use crate::rope::RopeOrder;
+use half::{bf16, f16};
 use halfbyte_q8::Activations;
 
 /// Weight (`row`, `col`) by its format's formula.
@@ -29,7 +32,48 @@ pub fn weight(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
         }
         Weights::Q4K(b) => f64::from(b[i / 256].dequantize()[i % 256]),
         Weights::Q6K(b) => f64::from(b[i / 256].dequantize()[i % 256]),
+        Weights::Packed(p) => {
+            let (scale, code, min) = packed(p, row, col);
+            scale * code + min
+        }
     }
+}
+
+/// Scale, code and minimum of a packed weight, read as `int8/panel.rs` draws it.
+fn packed(w: &PackedMatrix, row: usize, col: usize) -> (f64, f64, f64) {
+    let bytes: &[u8] = bytemuck::cast_slice(w.lines());
+    let number = |kind: ParameterType, at: usize| match kind {
+        ParameterType::F32 => {
+            f64::from(f32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
+        }
+        ParameterType::F16 => f16::from_ne_bytes([bytes[at], bytes[at + 1]]).to_f64(),
+        ParameterType::Bf16 => bf16::from_ne_bytes([bytes[at], bytes[at + 1]]).to_f64(),
+    };
+    let half = ParameterType::F16;
+    // Bytes of a group's codes; groups of a unit and that share parameters; types of scale and minimum.
+    let (codes, unit, share, scale, min) = match w.kind() {
+        Kind::Q8_0(_) => (512, 2, 1, half, None),
+        Kind::Q4_0(_) => (256, 2, 1, half, None),
+        Kind::Q4_1(_) => (256, 2, 1, half, Some(half)),
+        Kind::Affine4(a) => (256, a.share.max(2), a.share, a.scales, Some(a.biases)),
+    };
+    let sets = unit / share;
+    let scales = sets * 16 * scale.size();
+    let parameters = (scales + min.map_or(0, |min| sets * 16 * min.size())).next_multiple_of(64);
+    let groups = w.cols() / 32;
+    let panel = groups.div_ceil(unit) * parameters + groups * codes;
+    let (group, lane, input) = (col / 32, row % 16, col % 32);
+    let start = row / 16 * panel + group / unit * (parameters + unit * codes);
+    let (k, set) = (group % unit, group % unit / share);
+    let d = number(scale, start + (set * 16 + lane) * scale.size());
+    let m = min.map_or(0.0, |min| number(min, start + scales + (set * 16 + lane) * min.size()));
+    let code = |input: usize| bytes[start + parameters + k * codes + input / 4 * 64 + lane * 4 + input % 4];
+    let q = match w.kind() {
+        Kind::Q8_0(_) => f64::from(code(input).cast_signed()),
+        _ if input < 16 => f64::from(code(input) & 15),
+        _ => f64::from(code(input - 16) >> 4),
+    };
+    (d, if matches!(w.kind(), Kind::Q4_0(_)) { q - 8.0 } else { q }, m)
 }
 
 /// `|d q| + |m|` of weight (`row`, `col`) where the format has a minimum `m`, else the weight's magnitude: kernels
@@ -39,6 +83,7 @@ fn magnitude(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
     let min = match w.weights() {
         Weights::Q4_1(b) => b[i / 32].min.to_f64(),
         Weights::Affine4(a) => f64::from(a.biases.get(i / a.group)),
+        Weights::Packed(p) => packed(p, row, col).2,
         _ => 0.0,
     };
     (weight(w, row, col) - min).abs() + min.abs()

@@ -1,20 +1,29 @@
-//! A thread's working memory for packed panels and decoded rows, kept between calls: no allocation per token.
+//! A thread's working memory, kept between calls: no allocation per token.
 
 use bytemuck::{Pod, Zeroable};
 use std::cell::RefCell;
 
 /// A cache line, so that vector loads never straddle two.
-#[derive(Clone, Copy, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [u32; 16]);
 
+/// What the memory is for: who needs both at once on a thread gets two pieces.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose {
+    /// Rows of weights in the form that a tile takes them.
+    Weights,
+    /// Activations in the form that a tile takes them.
+    Activations,
+}
+
 thread_local! {
-    static LINES: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+    static LINES: [RefCell<Vec<Line>>; 2] = const { [RefCell::new(Vec::new()), RefCell::new(Vec::new())] };
 }
 
 /// Calls `f` with `n` lines of unspecified (but initialised) content.
-pub(crate) fn with_lines<R>(n: usize, f: impl FnOnce(&mut [Line]) -> R) -> R {
-    LINES.with(|lines| match lines.try_borrow_mut() {
+pub(crate) fn with_lines<R>(purpose: Purpose, n: usize, f: impl FnOnce(&mut [Line]) -> R) -> R {
+    LINES.with(|lines| match lines[purpose as usize].try_borrow_mut() {
         Ok(mut lines) => {
             if lines.len() < n {
                 lines.resize(n, Line::zeroed());

@@ -52,6 +52,9 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     const INT_TILE: usize;
     /// Weight rows and activation rows that a float GEMM tile keeps in registers.
     const FLOAT_TILE: (usize, usize);
+    /// A group's dot products of 8-bit codes start at this times the sum of the activation codes: an instruction
+    /// that takes unsigned codes takes their offset off there.
+    const DOT8_START: i32;
 
     /// Runs `kernel` compiled with this token's instructions.
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output;
@@ -191,10 +194,8 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
 
     /// Prepares 64 signed 8-bit codes, any of the 256 values.
     fn prepare8(self, codes: Self::I32) -> Self::Codes8;
-    /// Starts a group's dot products of 8-bit codes; `sum_x` is the sum of all the activation codes that the
-    /// group will be multiplied by (an unsigned instruction takes its offset off here).
-    fn dot8_start(self, sum_x: i32) -> Self::I32;
-    /// Adds four products a lane: signed codes by the four i8 in `x`, none of them -128. Exact.
+    /// Adds four products a lane: signed codes by the four i8 in `x`, none of them -128. Exact, in a sum that was
+    /// started as [`Simd::DOT8_START`] says.
     fn dot8(self, acc: Self::I32, codes: Self::Codes8, x: i32) -> Self::I32;
 
     /// Reads 16 bytes at `p + r * stride` for every lane `r`, transposed: vector `j` holds in lane `r` the bytes

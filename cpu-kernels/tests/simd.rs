@@ -130,7 +130,7 @@ impl Kernel for Everything {
                 ints(&mut out, s.dot4_finish(acc, -8 * sum));
             }
             for codes in [bytes[..64].to_vec(), vec![0x80; 64], vec![0x7f; 64], vec![0xff; 64]] {
-                let mut acc = s.dot8_start(sum);
+                let mut acc = s.splat_i32(S::DOT8_START * sum);
                 // SAFETY: 64 bytes are readable.
                 let codes = s.prepare8(unsafe { s.load_u32(codes.as_ptr().cast()) });
                 for &q in &quads {

@@ -100,6 +100,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     const INT_TILE: usize = 2;
     const FLOAT_TILE: (usize, usize) = (2, 3);
+    const DOT8_START: i32 = if VNNI { -128 } else { 0 };
 
     #[inline(always)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
@@ -396,10 +397,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         } else {
             [codes, both!(_mm256_abs_epi8, codes)]
         }
-    }
-    #[inline(always)]
-    fn dot8_start(self, sum_x: i32) -> Self::I32 {
-        self.splat_i32(if VNNI { -128 * sum_x } else { 0 })
     }
     #[inline(always)]
     fn dot8(self, acc: Self::I32, codes: Self::Codes8, x: i32) -> Self::I32 {

@@ -58,6 +58,7 @@ impl Simd for Avx512Vnni {
 
     const INT_TILE: usize = 8;
     const FLOAT_TILE: (usize, usize) = (4, 6);
+    const DOT8_START: i32 = -128;
 
     #[inline(always)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
@@ -328,10 +329,6 @@ impl Simd for Avx512Vnni {
         let flip = self.splat_i32(0x8080_8080_u32.cast_signed());
         // SAFETY: `self` proves the instructions.
         unsafe { _mm512_xor_si512(codes, flip) }
-    }
-    #[inline(always)]
-    fn dot8_start(self, sum_x: i32) -> Self::I32 {
-        self.splat_i32(-128 * sum_x)
     }
     #[inline(always)]
     fn dot8(self, acc: Self::I32, codes: Self::Codes8, x: i32) -> Self::I32 {

@@ -118,6 +118,7 @@ impl Simd for Neon {
 
     const INT_TILE: usize = 2;
     const FLOAT_TILE: (usize, usize) = (2, 3);
+    const DOT8_START: i32 = 0;
 
     #[inline(always)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
@@ -359,10 +360,6 @@ impl Simd for Neon {
     #[inline(always)]
     fn prepare8(self, codes: Self::I32) -> Self::Codes8 {
         codes
-    }
-    #[inline(always)]
-    fn dot8_start(self, _sum_x: i32) -> Self::I32 {
-        self.splat_i32(0)
     }
     #[inline(always)]
     fn dot8(self, acc: Self::I32, codes: Self::Codes8, x: i32) -> Self::I32 {

@@ -52,6 +52,7 @@ impl Simd for Scalar {
 
     const INT_TILE: usize = 1;
     const FLOAT_TILE: (usize, usize) = (1, 1);
+    const DOT8_START: i32 = 0;
 
     #[inline(always)]
     fn vectorize<K: Kernel>(self, kernel: K) -> K::Output {
@@ -238,10 +239,6 @@ impl Simd for Scalar {
     #[inline(always)]
     fn prepare8(self, codes: Self::I32) -> Self::Codes8 {
         codes
-    }
-    #[inline(always)]
-    fn dot8_start(self, _sum_x: i32) -> Self::I32 {
-        [0; LANES]
     }
     #[inline(always)]
     fn dot8(self, acc: Self::I32, codes: Self::Codes8, x: i32) -> Self::I32 {

@@ -1,6 +1,8 @@
 //! Stored rows to f32 rows.
 
+use crate::int8::panel::PanelFormat;
 use crate::matrix::{Affine4, Matrix, Weights};
+use crate::packed::{Kind, PackedMatrix};
 use crate::simd::{Kernel, LANES, Simd};
 use half::{bf16, f16};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
@@ -31,6 +33,7 @@ impl Kernel for DecodeRows<'_, '_> {
             Weights::Q4_0(w) => decode_q4_0(s, &w[from / 32..(from + n) / 32], out),
             Weights::Q4_1(w) => decode_q4_1(s, &w[from / 32..(from + n) / 32], out),
             Weights::Affine4(w) => decode_affine(&w, from, out),
+            Weights::Packed(w) => decode_packed(s, w, self.first, out),
             Weights::Q4K(w) => {
                 for (block, y) in w[from / 256..(from + n) / 256].iter().zip(out.chunks_exact_mut(256)) {
                     y.copy_from_slice(&block.dequantize());
@@ -71,17 +74,35 @@ fn decode_bf16<S: Simd>(s: S, w: &[bf16], out: &mut [f32]) {
     }
 }
 
-/// `w = d * q`.
 #[inline(always)]
 fn decode_q8_0<S: Simd>(s: S, blocks: &[BlockQ8_0], out: &mut [f32]) {
     for (block, y) in blocks.iter().zip(out.chunks_exact_mut(32)) {
-        let d = s.splat(block.scale.to_f32());
-        for half in 0..2 {
-            let codes = &block.codes[LANES * half..][..LANES];
-            // SAFETY: `codes` holds 16 bytes.
-            let q = unsafe { s.load_i8(codes.as_ptr()) };
-            s.store_slice(&mut y[LANES * half..], s.mul(d, s.from_i32(q)));
-        }
+        eight_bits(s, block.scale.to_f32(), &block.codes, y);
+    }
+}
+
+#[inline(always)]
+fn decode_q4_0<S: Simd>(s: S, blocks: &[BlockQ4_0], out: &mut [f32]) {
+    for (block, y) in blocks.iter().zip(out.chunks_exact_mut(32)) {
+        four_bits(s, block.scale.to_f32(), &block.codes, y);
+    }
+}
+
+#[inline(always)]
+fn decode_q4_1<S: Simd>(s: S, blocks: &[BlockQ4_1], out: &mut [f32]) {
+    for (block, y) in blocks.iter().zip(out.chunks_exact_mut(32)) {
+        four_bits_and_min(s, block.scale.to_f32(), block.min.to_f32(), &block.codes, y);
+    }
+}
+
+/// A group of Q8_0: `w = d * q`.
+#[inline(always)]
+fn eight_bits<S: Simd>(s: S, d: f32, codes: &[i8; 32], y: &mut [f32]) {
+    for half in 0..2 {
+        let codes = &codes[LANES * half..][..LANES];
+        // SAFETY: `codes` holds 16 bytes.
+        let q = unsafe { s.load_i8(codes.as_ptr()) };
+        s.store_slice(&mut y[LANES * half..], s.mul(s.splat(d), s.from_i32(q)));
     }
 }
 
@@ -93,28 +114,22 @@ fn nibbles<S: Simd>(s: S, codes: &[u8; 16]) -> [S::I32; 2] {
     [s.and(bytes, s.splat_i32(15)), s.shr::<4>(bytes)]
 }
 
-/// `w = d * (q - 8)`.
+/// A group of Q4_0: `w = d * (q - 8)`.
 #[inline(always)]
-fn decode_q4_0<S: Simd>(s: S, blocks: &[BlockQ4_0], out: &mut [f32]) {
-    for (block, y) in blocks.iter().zip(out.chunks_exact_mut(32)) {
-        let d = s.splat(block.scale.to_f32());
-        let q = nibbles(s, &block.codes);
-        for half in 0..2 {
-            let signed = s.add_i32(q[half], s.splat_i32(-8));
-            s.store_slice(&mut y[LANES * half..], s.mul(d, s.from_i32(signed)));
-        }
+fn four_bits<S: Simd>(s: S, d: f32, codes: &[u8; 16], y: &mut [f32]) {
+    let q = nibbles(s, codes);
+    for half in 0..2 {
+        let signed = s.add_i32(q[half], s.splat_i32(-8));
+        s.store_slice(&mut y[LANES * half..], s.mul(s.splat(d), s.from_i32(signed)));
     }
 }
 
-/// `w = d * q + m`, rounded once for the product (exact) and the sum.
+/// A group of Q4_1 or, packed, of an affine format: `w = d * q + m`, rounded once.
 #[inline(always)]
-fn decode_q4_1<S: Simd>(s: S, blocks: &[BlockQ4_1], out: &mut [f32]) {
-    for (block, y) in blocks.iter().zip(out.chunks_exact_mut(32)) {
-        let (d, m) = (s.splat(block.scale.to_f32()), s.splat(block.min.to_f32()));
-        let q = nibbles(s, &block.codes);
-        for half in 0..2 {
-            s.store_slice(&mut y[LANES * half..], s.fma(d, s.from_i32(q[half]), m));
-        }
+fn four_bits_and_min<S: Simd>(s: S, d: f32, m: f32, codes: &[u8; 16], y: &mut [f32]) {
+    let q = nibbles(s, codes);
+    for half in 0..2 {
+        s.store_slice(&mut y[LANES * half..], s.fma(s.splat(d), s.from_i32(q[half]), s.splat(m)));
     }
 }
 
@@ -128,6 +143,46 @@ fn decode_affine(w: &Affine4<'_>, from: usize, out: &mut [f32]) {
         for (word, y) in words.iter().zip(y.chunks_exact_mut(8)) {
             for (n, y) in y.iter_mut().enumerate() {
                 *y = scale.mul_add((word >> (4 * n) & 15) as f32, bias);
+            }
+        }
+    }
+}
+
+/// Rows from `first` on of packed weights.
+#[inline(always)]
+fn decode_packed<S: Simd>(s: S, w: &PackedMatrix, first: usize, out: &mut [f32]) {
+    match w.kind() {
+        Kind::Q8_0(format) => decode_panels(s, w, format, first, out),
+        Kind::Q4_0(format) => decode_panels(s, w, format, first, out),
+        Kind::Q4_1(format) => decode_panels(s, w, format, first, out),
+        Kind::Affine4(format) => decode_panels(s, w, format, first, out),
+    }
+}
+
+#[inline(always)]
+fn decode_panels<S: Simd, F: PanelFormat>(s: S, w: &PackedMatrix, format: F, first: usize, out: &mut [f32]) {
+    let groups = w.cols() / 32;
+    let panel_lines = format.panel_lines(groups);
+    for (row, y) in (first..).zip(out.chunks_exact_mut(w.cols().max(1))) {
+        let (panel, lane) = (row / LANES, row % LANES);
+        let panel = &w.lines()[panel * panel_lines..][..panel_lines];
+        let units = panel.chunks(format.unit_lines()).zip(y.chunks_mut(32 * format.unit_groups()));
+        for (unit, y) in units {
+            for (k, y) in y.chunks_exact_mut(32).enumerate() {
+                let codes = &unit[format.parameter_lines() + F::CODE_LINES * k..][..F::CODE_LINES];
+                let d = s.to_array(format.scales(s, unit, k))[lane];
+                if F::CODE_LINES == 8 {
+                    let codes: [u32; 8] = core::array::from_fn(|j| codes[j].0[lane]);
+                    eight_bits(s, d, bytemuck::cast_ref(&codes), y);
+                    continue;
+                }
+                let codes: [u32; 4] = core::array::from_fn(|j| codes[j].0[lane]);
+                if F::MIN {
+                    let m = s.to_array(format.minima(s, unit, k))[lane];
+                    four_bits_and_min(s, d, m, bytemuck::cast_ref(&codes), y);
+                } else {
+                    four_bits(s, d, bytemuck::cast_ref(&codes), y);
+                }
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::Context;
 use crate::error::{Error, check_len};
 use crate::matrix::{Matrix, Weights};
 use crate::output::Output;
-use crate::scratch::with_lines;
+use crate::scratch::{Purpose, with_lines};
 use crate::simd::{Kernel, LANES, Simd};
 
 /// `y = W x` for one f32 vector: the decode step.
@@ -71,7 +71,7 @@ pub fn gemm_f32(
     let output = Output::new(y, tokens, rows);
     let lines = LANES * cols.div_ceil(LANES);
     ctx.pool.par_ranges(rows.div_ceil(LANES), 0, |blocks| {
-        with_lines(lines, |scratch| {
+        with_lines(Purpose::Weights, lines, |scratch| {
             for b in blocks {
                 let first = b * LANES;
                 let count = LANES.min(rows - first);

@@ -17,20 +17,27 @@
 //! `min * (a * sum)`. Even groups add to one accumulator and odd ones to another, and the two are added at the
 //! end. This order is the same for every ISA, thread count, batch and tile, and so are the bits.
 //!
-//! A panel is made from the mapped blocks by one 16 x 16 byte transposition a group and multiplied by all tokens
-//! while it is in the cache. Codes stay as stored: unsigned nibbles.
+//! A panel is made by one 16 x 16 byte transposition a group: once and for all by [`crate::PackedMatrix`], or on
+//! the way, into a cache, from blocks as a file has them. Codes stay as stored: unsigned nibbles.
 
-mod formats;
+mod pack;
+pub(crate) mod panel;
 mod tile;
+mod tokens;
+
+pub(crate) use pack::{AffineRows, PanelRows, Q4_0Rows, Q4_1Rows, Q8_0Rows};
 
 use crate::Context;
 use crate::error::{Error, check_len, check_shape};
 use crate::matrix::{Matrix, Weights};
 use crate::output::Output;
-use crate::scratch::with_lines;
+use crate::packed::{Kind, PackedMatrix};
+use crate::scratch::{Line, Purpose, with_lines};
 use crate::simd::{Kernel, LANES, Simd};
-use formats::{AffineRows, PanelFormat, Q4_0Rows, Q4_1Rows, Q8_0Rows};
+use core::ops::Range;
 use halfbyte_q8::Activations;
+use panel::PanelFormat;
+use tokens::{Tokens, with_tokens};
 
 /// `y = W x` for one vector of int8 activations: the decode step.
 ///
@@ -46,7 +53,7 @@ pub fn matvec_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f
 /// `y[t] = W x[t]` for every row `t` of int8 activations.
 ///
 /// `w` is `rows` x `cols`, `x` is tokens x `cols`, `y` is tokens x `rows`, row-major. Supported weights: Q8_0,
-/// Q4_0, Q4_1 and MLX affine 4-bit.
+/// Q4_0, Q4_1 and MLX affine 4-bit, packed or not, with the same bits.
 ///
 /// Numerics: per group of 32 the integer dot product is exact; then one rounding for `scale * a`, one for each
 /// fma into one of two f32 accumulators (even and odd groups), one for their sum. So the error is at most
@@ -79,22 +86,24 @@ pub fn matvec_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f
 pub fn gemm_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f32]) -> Result<(), Error> {
     check_shape("columns of the activations", w.cols(), x.cols())?;
     check_len("y", x.rows().saturating_mul(w.rows()), y.len())?;
+    if y.is_empty() {
+        return Ok(());
+    }
     match w.weights() {
-        Weights::Q8_0(blocks) => run(ctx, w, Q8_0Rows::new(blocks, w.cols()), x, y),
-        Weights::Q4_0(blocks) => run(ctx, w, Q4_0Rows::new(blocks, w.cols()), x, y),
-        Weights::Q4_1(blocks) => run(ctx, w, Q4_1Rows::new(blocks, w.cols()), x, y),
-        Weights::Affine4(affine) => run(ctx, w, AffineRows::new(affine, w.cols()), x, y),
+        Weights::Q8_0(blocks) => run(ctx, w, OnTheWay(Q8_0Rows::new(blocks, w.cols())), x, y),
+        Weights::Q4_0(blocks) => run(ctx, w, OnTheWay(Q4_0Rows::new(blocks, w.cols())), x, y),
+        Weights::Q4_1(blocks) => run(ctx, w, OnTheWay(Q4_1Rows::new(blocks, w.cols())), x, y),
+        Weights::Affine4(affine) => run(ctx, w, OnTheWay(AffineRows::new(affine, w.cols())), x, y),
+        Weights::Packed(packed) => match packed.kind() {
+            Kind::Q8_0(format) => run(ctx, w, Ready { packed, format }, x, y),
+            Kind::Q4_0(format) => run(ctx, w, Ready { packed, format }, x, y),
+            Kind::Q4_1(format) => run(ctx, w, Ready { packed, format }, x, y),
+            Kind::Affine4(format) => run(ctx, w, Ready { packed, format }, x, y),
+        },
         other => {
-            let got = match other {
-                Weights::F32(_) => "F32",
-                Weights::F16(_) => "F16",
-                Weights::Bf16(_) => "BF16",
-                Weights::Q4K(_) => "Q4_K",
-                _ => "Q6_K",
-            };
             return Err(Error::Unsupported {
                 what: "gemm_int8",
-                got,
+                got: other.name(),
                 supported: "Q8_0, Q4_0, Q4_1, MLX affine 4-bit",
             });
         }
@@ -102,46 +111,99 @@ pub fn gemm_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f32
     Ok(())
 }
 
-/// One panel a work item.
-fn run<F: PanelFormat>(ctx: Context<'_>, w: &Matrix<'_>, format: F, x: &Activations, y: &mut [f32]) {
-    let (rows, groups) = (w.rows(), x.groups());
-    let output = Output::new(y, x.rows(), rows);
-    if x.rows() == 0 {
-        return;
+/// Where the panels of a matrix come from.
+trait Panels: Copy + Send + Sync {
+    type Format: PanelFormat;
+    /// Whether a panel's lines come from memory when they are multiplied.
+    const STREAM: bool;
+
+    fn format(&self) -> Self::Format;
+
+    /// The panel of rows `first..first + valid`, of `groups` groups; `scratch` is as long as a panel.
+    fn panel<'s, S: Simd>(&'s self, s: S, first: usize, valid: usize, scratch: &'s mut [Line]) -> &'s [Line];
+}
+
+/// Rows that become panels when they are needed.
+#[derive(Clone, Copy)]
+struct OnTheWay<R>(R);
+
+impl<R: PanelRows> Panels for OnTheWay<R> {
+    type Format = R::Format;
+    const STREAM: bool = false;
+
+    #[inline(always)]
+    fn format(&self) -> R::Format {
+        self.0.format()
     }
-    let lines = groups * (F::CODE_LINES + 1 + usize::from(F::MIN));
-    ctx.pool.par_ranges(rows.div_ceil(LANES), 0, |panels| {
-        with_lines(lines, |panel| {
-            for p in panels {
-                let first = p * LANES;
-                let valid = LANES.min(rows - first);
-                ctx.isa.dispatch(PanelTimesTokens { format, first, valid, x, panel: &mut *panel, output });
-            }
+
+    #[inline(always)]
+    fn panel<'s, S: Simd>(&'s self, s: S, first: usize, valid: usize, scratch: &'s mut [Line]) -> &'s [Line] {
+        // The next panel's rows come from memory while this one is multiplied.
+        self.0.pack(s, first, valid, scratch);
+        scratch
+    }
+}
+
+/// Panels packed before.
+#[derive(Clone, Copy)]
+struct Ready<'a, F> {
+    packed: &'a PackedMatrix,
+    format: F,
+}
+
+impl<F: PanelFormat> Panels for Ready<'_, F> {
+    type Format = F;
+    const STREAM: bool = true;
+
+    #[inline(always)]
+    fn format(&self) -> F {
+        self.format
+    }
+
+    #[inline(always)]
+    fn panel<'s, S: Simd>(&'s self, _: S, first: usize, _: usize, scratch: &'s mut [Line]) -> &'s [Line] {
+        let lines = scratch.len();
+        &self.packed.lines()[first / LANES * lines..][..lines]
+    }
+}
+
+/// One panel a work item.
+fn run<P: Panels>(ctx: Context<'_>, w: &Matrix<'_>, panels: P, x: &Activations, y: &mut [f32]) {
+    let rows = w.rows();
+    let lines = panels.format().panel_lines(x.groups());
+    let output = Output::new(y, x.rows(), rows);
+    let zero_point = (P::Format::CODE_LINES == 4).then_some(P::Format::ZERO_POINT);
+    with_tokens(ctx, x, zero_point, |tokens| {
+        ctx.pool.par_ranges(rows.div_ceil(LANES), 0, |range| {
+            with_lines(Purpose::Weights, lines, |scratch| {
+                ctx.isa.dispatch(PanelsTimesTokens { panels, range, rows, tokens, scratch, output });
+            });
         });
     });
 }
 
-/// Packs rows `first..first + valid` and multiplies them by every token.
-struct PanelTimesTokens<'a, F> {
-    format: F,
-    first: usize,
-    valid: usize,
-    x: &'a Activations,
-    panel: &'a mut [crate::scratch::Line],
+/// The panels `range` of a matrix of `rows` rows, multiplied by every token.
+struct PanelsTimesTokens<'a, P> {
+    panels: P,
+    range: Range<usize>,
+    rows: usize,
+    tokens: Tokens<'a>,
+    scratch: &'a mut [Line],
     output: Output<'a>,
 }
 
-impl<F: PanelFormat> Kernel for PanelTimesTokens<'_, F> {
+impl<P: Panels> Kernel for PanelsTimesTokens<'_, P> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let per_group = F::CODE_LINES + 1 + usize::from(F::MIN);
-        for (g, lines) in self.panel.chunks_exact_mut(per_group).enumerate() {
-            // The next panel comes from memory while this one is multiplied.
-            self.format.prefetch(s, self.first + LANES, g);
-            self.format.pack(s, self.first, self.valid, g, lines);
+        for p in self.range {
+            let first = p * LANES;
+            let valid = LANES.min(self.rows - first);
+            let panel = self.panels.panel(s, first, valid, self.scratch);
+            let format = self.panels.format();
+            let (tokens, output) = (self.tokens, self.output);
+            tile::Tile { format, panel, tokens, first, valid, stream: P::STREAM, output }.multiply(s);
         }
-        tile::multiply::<S, F>(s, self.panel, self.x, self.first, self.valid, self.output);
     }
 }

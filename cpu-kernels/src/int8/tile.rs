@@ -1,109 +1,168 @@
-//! The register tile: one panel of sixteen rows by up to eight tokens.
+//! The register tile: one panel of sixteen rows by a few tokens.
 
 #![allow(clippy::needless_range_loop, reason = "a token or a line indexes several things at once")]
 
-use super::formats::PanelFormat;
+use super::panel::PanelFormat;
+use super::tokens::{SCALE, START, Tokens, WEIGHTED, WORDS};
 use crate::output::Output;
 use crate::scratch::Line;
 use crate::simd::{LANES, Simd};
-use halfbyte_q8::{Activations, GROUP};
+use halfbyte_q8::GROUP;
 
-/// What a tile knows of its panel.
+/// How far ahead of its use a packed panel is asked for when it is used once, in bytes.
+const AHEAD: usize = 4096;
+
+/// A panel, the tokens to multiply it by, and where the products go.
 #[derive(Clone, Copy)]
-struct Tile<'a> {
-    panel: &'a [Line],
-    x: &'a Activations,
-    first: usize,
-    valid: usize,
-    output: Output<'a>,
+pub(super) struct Tile<'a, F> {
+    pub(super) format: F,
+    pub(super) panel: &'a [Line],
+    pub(super) tokens: Tokens<'a>,
+    /// The row of lane 0, and how many lanes are rows of the matrix.
+    pub(super) first: usize,
+    pub(super) valid: usize,
+    /// Whether the panel comes from memory, one use: then ask for what follows it.
+    pub(super) stream: bool,
+    pub(super) output: Output<'a>,
 }
 
-/// Multiplies a packed panel by every token of `x`, in tiles as wide as the ISA has registers for.
-#[inline(always)]
-pub(super) fn multiply<S: Simd, F: PanelFormat>(
-    s: S,
-    panel: &[Line],
-    x: &Activations,
-    first: usize,
-    valid: usize,
-    output: Output<'_>,
-) {
-    let tile = Tile { panel, x, first, valid, output };
-    let mut token = 0;
-    while token + 8 <= x.rows() && S::INT_TILE >= 8 {
-        tile.run::<S, F, 8>(s, token);
-        token += 8;
-    }
-    while token + 4 <= x.rows() && S::INT_TILE >= 4 {
-        tile.run::<S, F, 4>(s, token);
-        token += 4;
-    }
-    while token + 2 <= x.rows() && S::INT_TILE >= 2 {
-        tile.run::<S, F, 2>(s, token);
-        token += 2;
-    }
-    while token < x.rows() {
-        tile.run::<S, F, 1>(s, token);
-        token += 1;
-    }
-}
-
-/// One token's codes, scales and sums.
+/// Some tokens of one group.
 #[derive(Clone, Copy)]
-struct Token<'a> {
-    codes: &'a [i8],
-    scales: &'a [f32],
-    sums: &'a [i32],
+struct Group<'a> {
+    /// The group's words for all tokens of the block.
+    words: &'a [u32],
+    width: usize,
+    /// The first of the tokens.
+    first: usize,
 }
 
-impl Token<'_> {
-    /// The four codes from input `i` on, as they lie in memory.
+impl Group<'_> {
+    /// Word `i` of token `t`.
     ///
     /// # Safety
-    /// `i + 4` is at most the number of codes.
+    /// `i` is below [`WORDS`] and `first + t` below the width.
     #[inline(always)]
-    unsafe fn quad(&self, i: usize) -> i32 {
-        debug_assert!(i + 4 <= self.codes.len());
-        // SAFETY: inside `codes` by the caller's promise.
-        let at = unsafe { self.codes.as_ptr().add(i) };
-        // SAFETY: four bytes are readable there; unaligned is allowed.
-        unsafe { at.cast::<i32>().read_unaligned() }
+    unsafe fn word(&self, i: usize, t: usize) -> u32 {
+        let at = i * self.width + self.first + t;
+        debug_assert!(at < self.words.len());
+        // SAFETY: there are `WORDS * width` words.
+        unsafe { *self.words.get_unchecked(at) }
     }
 }
 
-impl Tile<'_> {
-    /// The outputs of tokens `token..token + T`.
+impl<F: PanelFormat> Tile<'_, F> {
+    /// Multiplies the panel by every token, in tiles as wide as the ISA has registers for.
     #[inline(always)]
-    fn run<S: Simd, F: PanelFormat, const T: usize>(self, s: S, token: usize) {
-        let per_group = F::CODE_LINES + 1 + usize::from(F::MIN);
-        let groups = self.x.groups();
-        let tokens: [Token<'_>; T] = core::array::from_fn(|t| Token {
-            codes: self.x.codes(token + t),
-            scales: &self.x.scales(token + t)[..groups],
-            sums: &self.x.sums(token + t)[..groups],
-        });
-        let mut even = [s.splat(0.0); T];
-        let mut odd = even;
-        let mut lines = self.panel.chunks_exact(per_group);
-        let mut g = 0;
-        while g + 2 <= groups {
-            if let (Some(a), Some(b)) = (lines.next(), lines.next()) {
-                group::<S, F, T>(s, a, g, &tokens, &mut even);
-                group::<S, F, T>(s, b, g + 1, &tokens, &mut odd);
-            }
-            g += 2;
+    pub(super) fn multiply<S: Simd>(self, s: S) {
+        if self.tokens.count == 1 {
+            return self.run::<S, 1>(s, 0);
         }
-        if let Some(a) = lines.next() {
-            group::<S, F, T>(s, a, g, &tokens, &mut even);
+        let mut token = 0;
+        while token + 8 <= self.tokens.count && S::INT_TILE >= 8 {
+            self.run::<S, 8>(s, token);
+            token += 8;
+        }
+        while token + 4 <= self.tokens.count && S::INT_TILE >= 4 {
+            self.run::<S, 4>(s, token);
+            token += 4;
+        }
+        while token + 2 <= self.tokens.count && S::INT_TILE >= 2 {
+            self.run::<S, 2>(s, token);
+            token += 2;
+        }
+        while token < self.tokens.count {
+            self.run::<S, 1>(s, token);
+            token += 1;
+        }
+    }
+
+    /// The outputs of tokens `token..token + T`, which lie in one block.
+    #[inline(always)]
+    fn run<S: Simd, const T: usize>(self, s: S, token: usize) {
+        // Known to the compiler, so that a word's place is a constant.
+        let width = if T == 1 && self.tokens.width == 1 { 1 } else { S::INT_TILE };
+        let first = token % width;
+        let mut groups = self.tokens.block(token - first).chunks_exact(WORDS * width);
+        let mut sums = [[s.splat(0.0); T]; 2];
+        let (lines, parameters) = (self.format.unit_lines(), self.format.parameter_lines());
+        let mut units = self.panel.chunks_exact(lines);
+        for unit in &mut units {
+            if width == 1 && self.stream {
+                for line in unit {
+                    s.prefetch(core::ptr::from_ref(line).wrapping_byte_add(AHEAD).cast());
+                }
+            }
+            for k in 0..self.format.unit_groups() {
+                if let Some(words) = groups.next() {
+                    let group = Group { words, width, first };
+                    self.add_group::<S, T>(s, unit, parameters, k, group, &mut sums[k % 2]);
+                }
+            }
+        }
+        if let Some(words) = groups.next() {
+            let group = Group { words, width, first };
+            self.add_group::<S, T>(s, units.remainder(), parameters, 0, group, &mut sums[0]);
         }
         for t in 0..T {
-            let sum = s.add(even[t], odd[t]);
+            let sum = s.add(sums[0][t], sums[1][t]);
             // SAFETY: this panel's rows are written by this work item alone.
             let y = unsafe { self.output.at(token + t, self.first, self.valid) };
             if self.valid == LANES {
                 s.store_slice(y, sum);
             } else {
                 s.store_partial(y, sum);
+            }
+        }
+    }
+
+    /// Adds group `k` of a unit, sixteen rows by `T` tokens, to `sums`.
+    #[inline(always)]
+    fn add_group<S: Simd, const T: usize>(
+        self,
+        s: S,
+        unit: &[Line],
+        parameters: usize,
+        k: usize,
+        x: Group<'_>,
+        sums: &mut [S::F32; T],
+    ) {
+        let codes = &unit[parameters + k * F::CODE_LINES..][..F::CODE_LINES];
+        // SAFETY: callers pass words and tokens that there are.
+        let word = |i: usize, t: usize| unsafe { x.word(i, t) };
+        let dots: [S::I32; T] = if F::CODE_LINES == 4 {
+            let mut running: [S::Dot4; T] =
+                core::array::from_fn(|t| s.dot4_start(word(START, t).cast_signed()));
+            let mask = s.splat_i32(0x0f0f_0f0f);
+            for j in 0..4 {
+                let line = words(s, &codes[j]);
+                let (low, high) = (s.and(line, mask), s.and(s.shr::<4>(line), mask));
+                for t in 0..T {
+                    running[t] = s.dot4(running[t], low, word(j, t).cast_signed());
+                }
+                for t in 0..T {
+                    running[t] = s.dot4(running[t], high, word(j + GROUP / 8, t).cast_signed());
+                }
+            }
+            core::array::from_fn(|t| s.dot4_finish(running[t], word(START, t).cast_signed()))
+        } else {
+            let mut running: [S::I32; T] =
+                core::array::from_fn(|t| s.splat_i32(word(START, t).cast_signed()));
+            for j in 0..8 {
+                let line = s.prepare8(words(s, &codes[j]));
+                for t in 0..T {
+                    running[t] = s.dot8(running[t], line, word(j, t).cast_signed());
+                }
+            }
+            running
+        };
+        let scales = self.format.scales(s, unit, k);
+        let minima = self.format.minima(s, unit, k);
+        for t in 0..T {
+            let a = s.splat(f32::from_bits(word(SCALE, t)));
+            sums[t] = s.fma(s.from_i32(dots[t]), s.mul(scales, a), sums[t]);
+            if F::MIN {
+                let weighted = s.splat(f32::from_bits(word(WEIGHTED, t)));
+                sums[t] = s.fma(minima, weighted, sums[t]);
             }
         }
     }
@@ -114,61 +173,4 @@ impl Tile<'_> {
 fn words<S: Simd>(s: S, line: &Line) -> S::I32 {
     // SAFETY: a line is 16 u32.
     unsafe { s.load_u32(line.0.as_ptr()) }
-}
-
-/// Adds group `g` of sixteen rows and `T` tokens to `acc`.
-#[inline(always)]
-fn group<S: Simd, F: PanelFormat, const T: usize>(
-    s: S,
-    lines: &[Line],
-    g: usize,
-    tokens: &[Token<'_>; T],
-    acc: &mut [S::F32; T],
-) {
-    let lines = &lines[..F::CODE_LINES + 1 + usize::from(F::MIN)];
-    let scale = s.from_bits(words(s, &lines[F::CODE_LINES]));
-    let at = g * GROUP;
-    let mut dots = [s.splat_i32(0); T];
-    if F::CODE_LINES == 4 {
-        let mut init = [0; T];
-        let mut running = [s.dot4_start(0); T];
-        for t in 0..T {
-            init[t] = -F::ZERO_POINT * tokens[t].sums[g];
-            running[t] = s.dot4_start(init[t]);
-        }
-        let mask = s.splat_i32(0x0f0f_0f0f);
-        for j in 0..4 {
-            let codes = words(s, &lines[j]);
-            let (low, high) = (s.and(codes, mask), s.and(s.shr::<4>(codes), mask));
-            for t in 0..T {
-                // SAFETY: group `g` lies inside the token's codes.
-                running[t] = s.dot4(running[t], low, unsafe { tokens[t].quad(at + 4 * j) });
-                // SAFETY: group `g` lies inside the token's codes.
-                running[t] = s.dot4(running[t], high, unsafe { tokens[t].quad(at + 16 + 4 * j) });
-            }
-        }
-        for t in 0..T {
-            dots[t] = s.dot4_finish(running[t], init[t]);
-        }
-    } else {
-        for t in 0..T {
-            dots[t] = s.dot8_start(tokens[t].sums[g]);
-        }
-        for j in 0..8 {
-            let codes = s.prepare8(words(s, &lines[j]));
-            for t in 0..T {
-                // SAFETY: group `g` lies inside the token's codes.
-                dots[t] = s.dot8(dots[t], codes, unsafe { tokens[t].quad(at + 4 * j) });
-            }
-        }
-    }
-    for t in 0..T {
-        let a = tokens[t].scales[g];
-        acc[t] = s.fma(s.from_i32(dots[t]), s.mul(scale, s.splat(a)), acc[t]);
-        if F::MIN {
-            let weighted = a * tokens[t].sums[g] as f32;
-            let min = s.from_bits(words(s, &lines[F::CODE_LINES + 1]));
-            acc[t] = s.fma(min, s.splat(weighted), acc[t]);
-        }
-    }
 }

@@ -1,18 +1,26 @@
 //! Weights of every format against f32 activations.
 
 use crate::support::{
-    FLOAT_ONLY, Format, INT8, Rng, any_format, assert_same, assert_within, everywhere, property, relative,
-    run, run_everywhere,
+    FLOAT_ONLY, Format, INT8, Rng, any_format, assert_same, assert_within, everywhere, plain, property,
+    relative, run, run_everywhere,
 };
-use halfbyte_cpu_kernels::{Isa, Matrix, Weights, gemm_f32, matvec_f32, reference};
+use halfbyte_cpu_kernels::{Isa, Matrix, PackedMatrix, Weights, gemm_f32, matvec_f32, reference};
 use proptest::prelude::*;
 
 fn formats() -> Vec<Format> {
     [&FLOAT_ONLY[..], &INT8[..]].concat()
 }
 
+/// The outputs on every path, which must have the same bits for a packed matrix, where the format can be packed.
 fn gemm_everywhere(w: &Matrix<'_>, x: &[f32], tokens: usize) -> Vec<f32> {
-    run_everywhere(tokens * w.rows(), |ctx, y| gemm_f32(ctx, w, x, tokens, y).unwrap())
+    let n = tokens * w.rows();
+    let expected = run_everywhere(n, |ctx, y| gemm_f32(ctx, w, x, tokens, y).unwrap());
+    if w.supports_int8() {
+        let packed = PackedMatrix::new(plain(), w).unwrap();
+        let y = run_everywhere(n, |ctx, y| gemm_f32(ctx, &packed.as_matrix(), x, tokens, y).unwrap());
+        assert_same(&y, &expected, "packed");
+    }
+    expected
 }
 
 /// Any shape; columns of the plain float formats any number from 1 on, of the others whole groups.

@@ -4,7 +4,7 @@ use crate::support::{
     Format, INT8, Parameter, Rng, any_format, assert_same, assert_within, everywhere, property, relative,
     run, run_everywhere,
 };
-use halfbyte_cpu_kernels::{Matrix, Weights, gemm_int8, matvec_int8, reference};
+use halfbyte_cpu_kernels::{Matrix, PackedMatrix, Weights, gemm_int8, matvec_int8, reference};
 use halfbyte_q8::Activations;
 use proptest::prelude::*;
 
@@ -29,8 +29,16 @@ fn integers(rows: usize, cols: usize, mut code: impl FnMut() -> i8) -> Activatio
     x
 }
 
+/// The outputs on every path, which must have the same bits for the packed matrix, whichever path packed it.
 fn gemm_everywhere(w: &Matrix<'_>, x: &Activations) -> Vec<f32> {
-    run_everywhere(x.rows() * w.rows(), |ctx, y| gemm_int8(ctx, w, x, y).unwrap())
+    let n = x.rows() * w.rows();
+    let expected = run_everywhere(n, |ctx, y| gemm_int8(ctx, w, x, y).unwrap());
+    for ctx in everywhere() {
+        let packed = PackedMatrix::new(ctx, w).unwrap();
+        let y = run(ctx, n, |ctx, y| gemm_int8(ctx, &packed.as_matrix(), x, y).unwrap());
+        assert_same(&y, &expected, &format!("packed, {} on {} threads", ctx.isa, ctx.pool.threads()));
+    }
+    expected
 }
 
 /// Any shape: rows around multiples of 16, from one group to an odd or even number, no token to 20.

@@ -1,0 +1,95 @@
+//! One piece of memory for many matrices, on huge pages where the system gives them.
+//!
+//! A token reads every weight once, in order. With pages of 4 KiB the processor's prefetcher stops at the end of
+//! each, and each costs a translation; `docs/performance.md` has what pages of 2 MiB gain.
+
+use crate::scratch::Line;
+use bytemuck::Zeroable;
+use core::fmt;
+use core::mem::MaybeUninit;
+use halfbyte_threadpool::ThreadPool;
+
+/// Bytes of a huge page where there are such.
+const HUGE: usize = 2 << 20;
+
+/// Cache lines, written once.
+pub(super) struct Memory {
+    lines: Box<[MaybeUninit<Line>]>,
+    /// Where those in use begin: at the start of a huge page, if they fill one.
+    start: usize,
+    /// How many are in use, all of them initialised.
+    used: usize,
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("used", &self.used).finish_non_exhaustive()
+    }
+}
+
+impl Memory {
+    /// Room for `n` lines, none of them in use.
+    pub(super) fn with_capacity(n: usize) -> Self {
+        let huge = n * size_of::<Line>() >= HUGE;
+        // Up to a huge page that is never touched, and so never there.
+        let slack = if huge { HUGE / size_of::<Line>() } else { 0 };
+        let lines = Box::new_uninit_slice(n + slack);
+        let start = if huge { lines.as_ptr().align_offset(HUGE).min(slack) } else { 0 };
+        let memory = Self { lines, start, used: 0 };
+        memory.ask_for_huge_pages(n);
+        memory
+    }
+
+    /// A hint, before the first use decides what pages the `n` lines get.
+    #[cfg(target_os = "linux")]
+    fn ask_for_huge_pages(&self, n: usize) {
+        let bytes = n * size_of::<Line>() / HUGE * HUGE;
+        if bytes > 0 {
+            let start = self.lines[self.start..].as_ptr().cast_mut();
+            // SAFETY: the range lies in `lines`, and the advice changes no content.
+            unsafe { libc::madvise(start.cast(), bytes, libc::MADV_HUGEPAGE) };
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn ask_for_huge_pages(&self, _: usize) {}
+
+    /// Takes `pieces` times `n` more lines into use and calls `fill` with every piece and its number, on the threads
+    /// of `pool`; what it does not write is zero. Says where they begin.
+    ///
+    /// # Panics
+    /// If there is no room for them.
+    pub(super) fn append(
+        &mut self,
+        pool: &ThreadPool,
+        pieces: usize,
+        n: usize,
+        fill: impl Fn(usize, &mut [Line]) + Sync,
+    ) -> usize {
+        let at = self.used;
+        if pieces * n == 0 {
+            return at;
+        }
+        let new = &mut self.lines[self.start + at..][..pieces * n];
+        pool.par_chunks_mut(new, n, |i, piece| {
+            for line in piece.iter_mut() {
+                line.write(Line::zeroed());
+            }
+            // SAFETY: every line has just been written.
+            fill(i, unsafe { piece.assume_init_mut() });
+        });
+        self.used += pieces * n;
+        at
+    }
+
+    /// `n` lines from line `at` on.
+    ///
+    /// # Panics
+    /// If they are not all in use.
+    #[inline(always)]
+    pub(super) fn lines(&self, at: usize, n: usize) -> &[Line] {
+        let lines = &self.lines[self.start..][..self.used][at..][..n];
+        // SAFETY: lines in use have been written by `append`.
+        unsafe { lines.assume_init_ref() }
+    }
+}
