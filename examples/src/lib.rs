@@ -7,6 +7,7 @@ pub mod embedded;
 pub mod evaluate;
 pub mod generate;
 pub mod gguf;
+pub mod imatrix;
 pub mod model;
 pub mod requantize;
 pub mod sampler;
