@@ -114,8 +114,6 @@ pub fn gemm_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f32
 /// Where the panels of a matrix come from.
 trait Panels: Copy + Send + Sync {
     type Format: PanelFormat;
-    /// Whether a panel's lines come from memory when they are multiplied.
-    const STREAM: bool;
 
     fn format(&self) -> Self::Format;
 
@@ -129,8 +127,6 @@ struct OnTheWay<R>(R);
 
 impl<R: PanelRows> Panels for OnTheWay<R> {
     type Format = R::Format;
-    const STREAM: bool = false;
-
     #[inline(always)]
     fn format(&self) -> R::Format {
         self.0.format()
@@ -153,8 +149,6 @@ struct Ready<'a, F> {
 
 impl<F: PanelFormat> Panels for Ready<'_, F> {
     type Format = F;
-    const STREAM: bool = true;
-
     #[inline(always)]
     fn format(&self) -> F {
         self.format
@@ -203,7 +197,7 @@ impl<P: Panels> Kernel for PanelsTimesTokens<'_, P> {
             let panel = self.panels.panel(s, first, valid, self.scratch);
             let format = self.panels.format();
             let (tokens, output) = (self.tokens, self.output);
-            tile::Tile { format, panel, tokens, first, valid, stream: P::STREAM, output }.multiply(s);
+            tile::Tile { format, panel, tokens, first, valid, output }.multiply(s);
         }
     }
 }

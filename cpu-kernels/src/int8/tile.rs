@@ -9,9 +9,6 @@ use crate::scratch::Line;
 use crate::simd::{LANES, Simd};
 use halfbyte_q8::GROUP;
 
-/// How far ahead of its use a packed panel is asked for when it is used once, in bytes.
-const AHEAD: usize = 4096;
-
 /// A panel, the tokens to multiply it by, and where the products go.
 #[derive(Clone, Copy)]
 pub(super) struct Tile<'a, F> {
@@ -21,8 +18,6 @@ pub(super) struct Tile<'a, F> {
     /// The row of lane 0, and how many lanes are rows of the matrix.
     pub(super) first: usize,
     pub(super) valid: usize,
-    /// Whether the panel comes from memory, one use: then ask for what follows it.
-    pub(super) stream: bool,
     pub(super) output: Output<'a>,
 }
 
@@ -55,43 +50,39 @@ impl<F: PanelFormat> Tile<'_, F> {
     #[inline(always)]
     pub(super) fn multiply<S: Simd>(self, s: S) {
         if self.tokens.count == 1 {
-            return self.run::<S, 1>(s, 0);
+            return self.run::<S, 1, true>(s, 0);
         }
         let mut token = 0;
         while token + 8 <= self.tokens.count && S::INT_TILE >= 8 {
-            self.run::<S, 8>(s, token);
+            self.run::<S, 8, false>(s, token);
             token += 8;
         }
         while token + 4 <= self.tokens.count && S::INT_TILE >= 4 {
-            self.run::<S, 4>(s, token);
+            self.run::<S, 4, false>(s, token);
             token += 4;
         }
         while token + 2 <= self.tokens.count && S::INT_TILE >= 2 {
-            self.run::<S, 2>(s, token);
+            self.run::<S, 2, false>(s, token);
             token += 2;
         }
         while token < self.tokens.count {
-            self.run::<S, 1>(s, token);
+            self.run::<S, 1, false>(s, token);
             token += 1;
         }
     }
 
-    /// The outputs of tokens `token..token + T`, which lie in one block.
+    /// The outputs of tokens `token..token + T`, which lie in one block, or of the only token there is.
     #[inline(always)]
-    fn run<S: Simd, const T: usize>(self, s: S, token: usize) {
+    fn run<S: Simd, const T: usize, const ALONE: bool>(self, s: S, token: usize) {
         // Known to the compiler, so that a word's place is a constant.
-        let width = if T == 1 && self.tokens.width == 1 { 1 } else { S::INT_TILE };
+        let width = if ALONE { 1 } else { S::INT_TILE };
+        debug_assert_eq!(width, self.tokens.width);
         let first = token % width;
         let mut groups = self.tokens.block(token - first).chunks_exact(WORDS * width);
         let mut sums = [[s.splat(0.0); T]; 2];
         let (lines, parameters) = (self.format.unit_lines(), self.format.parameter_lines());
         let mut units = self.panel.chunks_exact(lines);
         for unit in &mut units {
-            if width == 1 && self.stream {
-                for line in unit {
-                    s.prefetch(core::ptr::from_ref(line).wrapping_byte_add(AHEAD).cast());
-                }
-            }
             for k in 0..self.format.unit_groups() {
                 if let Some(words) = groups.next() {
                     let group = Group { words, width, first };
