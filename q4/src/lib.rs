@@ -9,6 +9,7 @@ pub mod fit;
 pub mod gptq;
 mod importance;
 pub mod k_quants;
+mod least_squares;
 mod nibbles;
 mod optimal;
 mod quantize;

@@ -19,46 +19,64 @@ pub(crate) fn round_clamped_f64(v: f64, low: f64, high: f64) -> f64 {
     v.max(low).min(high) + SHIFT - SHIFT
 }
 
-/// The f16 nearest to `v`, ties to even; infinite from 65520 on, as IEEE 754 says.
+/// `v` in f32, rounded to odd: when it is none of the f32s, the one of its two neighbours whose last bit is 1.
 ///
-/// `f16::from_f64` looks at the top half of an f64 only: just past the middle between two f16s it may give
-/// the farther one.
-pub(crate) fn nearest_f16(v: f64) -> f16 {
-    let near = f16::from_f64(v);
-    let away = |h: f16| (h.to_f64() - v).abs();
-    if !near.is_finite() || near.to_f64() == v {
-        // At the end of the range the middle is exact in the top half, and beyond it nothing is near.
-        return near;
-    }
+/// Rounded once more, to nearest and to a type with at least two bits less (f16, bf16), that is what rounding
+/// `v` itself gives: an odd last bit is on no tie, and on the right side of any. (`half` converts an f64 by
+/// its top half alone, and then a number just past the middle of two f16s may become the farther one.)
+pub(crate) fn odd_f32(v: f64) -> f32 {
+    let near = v as f32;
+    let back = f64::from(near);
     // Neighbours of one sign differ by one in their bits.
-    let bits = near.to_bits();
-    let outwards = near.to_f64().abs() < v.abs();
-    let other = f16::from_bits(if outwards { bits + 1 } else { bits.saturating_sub(1) });
-    if other.is_finite() && away(other) < away(near) { other } else { near }
+    match near.to_bits() {
+        _ if back == v || !near.is_finite() => near,
+        odd if odd & 1 == 1 => near,
+        even if back.abs() < v.abs() => f32::from_bits(even + 1),
+        even => f32::from_bits(even - 1),
+    }
+}
+
+/// The f16 nearest to `v`, ties to even; infinite from 65520 on, as IEEE 754 says.
+pub(crate) fn nearest_f16(v: f64) -> f16 {
+    f16::from_f32(odd_f32(v))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use half::bf16;
+
+    /// Rounding to nearest, ties to even, held to its definition: on, next to and near every middle of two
+    /// neighbours of a type of 16 bits, `last` the bits of its largest number.
+    fn check_nearest(last: u16, decode: impl Fn(u16) -> f64, nearest: impl Fn(f64) -> u16) {
+        for low in 0..=last {
+            let at = decode(low);
+            // Past the largest number the rule goes as if another one followed.
+            let next = if low < last { decode(low + 1) } else { 2.0 * at - decode(low - 1) };
+            let middle = (at + next) / 2.0;
+            let even = low + (low & 1);
+            let near = [1e-15, 1e-12, 1e-9, 1e-7].map(|e| e * (next - at));
+            let below = near.map(|e| middle - e).into_iter().chain([at, middle.next_down()]);
+            let above = near.map(|e| middle + e).into_iter().chain([middle.next_up()]);
+            let cases = below.map(|v| (v, if v < middle { low } else { even }));
+            let cases = cases.chain([(middle, even)]);
+            for (v, expected) in cases.chain(above.map(|v| (v, if v > middle { low + 1 } else { even }))) {
+                assert_eq!(nearest(v), expected, "{v:e}");
+                assert_eq!(nearest(-v), expected | 0x8000, "{:e}", -v);
+            }
+        }
+        for v in [f64::MAX, f64::INFINITY] {
+            assert_eq!((nearest(v), nearest(-v)), (last + 1, (last + 1) | 0x8000));
+        }
+        assert_eq!((nearest(f64::MIN_POSITIVE), nearest(-1e-200)), (0, 0x8000));
+        assert!(decode(nearest(f64::NAN)).is_nan());
+    }
 
     #[test]
-    fn nearest_f16_is_the_nearest() {
-        // Just above and below the middle of neighbours, even and odd, subnormal and the largest.
-        for bits in [0, 1, 2, 0x3ff, 0x400, 0x3c00, 0x3c01, 0x7bfe] {
-            let (low, high) = (f16::from_bits(bits), f16::from_bits(bits + 1));
-            let middle = (low.to_f64() + high.to_f64()) / 2.0;
-            assert_eq!(nearest_f16(middle.next_down()), low, "{bits:#x}");
-            assert_eq!(nearest_f16(middle.next_up()), high, "{bits:#x}");
-            assert_eq!(nearest_f16(-middle.next_up()), -high, "{bits:#x}");
-            assert_eq!(nearest_f16(-middle.next_down()), -low, "{bits:#x}");
-            assert_eq!(nearest_f16(middle).to_bits() & 1, 0, "{bits:#x}");
-            assert_eq!(nearest_f16(low.to_f64()), low);
-        }
-        assert_eq!(nearest_f16(65504.0), f16::MAX);
-        assert_eq!(nearest_f16(65520f64.next_down()), f16::MAX);
-        assert_eq!(nearest_f16(65520.0), f16::INFINITY);
-        assert_eq!(nearest_f16(-1e300), f16::NEG_INFINITY);
-        assert!(nearest_f16(f64::NAN).is_nan());
+    fn sixteen_bits_are_rounded_once() {
+        check_nearest(0x7bff, |bits| f16::from_bits(bits).to_f64(), |v| nearest_f16(v).to_bits());
+        let decode = |bits| bf16::from_bits(bits).to_f64();
+        check_nearest(0x7f7f, decode, |v| bf16::from_f32(odd_f32(v)).to_bits());
     }
 
     #[test]

@@ -18,10 +18,14 @@
 //! between the edge and zero, the bias is 0. Codes are `(w - bias) / scale`, rounded to nearest even
 //! and clamped to 0..=15, for the scale and bias before they are rounded to the stored type.
 
+mod fit;
+
 use half::{bf16, f16};
 
 use crate::error::{Error, check_finite, check_len};
-use crate::rounding::round_clamped;
+use crate::rounding::{odd_f32, round_clamped};
+
+pub use fit::{quantize_row_fit, quantize_row_weighted};
 
 /// Weights in an affine group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -73,6 +77,8 @@ pub trait AffineScale: Copy + Send + Sync + std::fmt::Debug + bytemuck::Pod + se
     const LIMIT: f32;
     /// Rounds to nearest even; beyond the largest value, to infinity.
     fn from_f32(v: f32) -> Self;
+    /// Rounds to nearest even, once; beyond the largest value, to infinity.
+    fn from_f64(v: f64) -> Self;
     /// The value, exact.
     fn to_f32(self) -> f32;
 }
@@ -81,6 +87,9 @@ impl AffineScale for bf16 {
     const LIMIT: f32 = bf16::MAX.to_f32_const();
     fn from_f32(v: f32) -> Self {
         bf16::from_f32(v)
+    }
+    fn from_f64(v: f64) -> Self {
+        bf16::from_f32(odd_f32(v))
     }
     fn to_f32(self) -> f32 {
         bf16::to_f32(self)
@@ -92,6 +101,9 @@ impl AffineScale for f16 {
     fn from_f32(v: f32) -> Self {
         f16::from_f32(v)
     }
+    fn from_f64(v: f64) -> Self {
+        f16::from_f32(odd_f32(v))
+    }
     fn to_f32(self) -> f32 {
         f16::to_f32(self)
     }
@@ -101,6 +113,9 @@ impl AffineScale for f32 {
     const LIMIT: f32 = f32::MAX;
     fn from_f32(v: f32) -> Self {
         v
+    }
+    fn from_f64(v: f64) -> Self {
+        v as f32
     }
     fn to_f32(self) -> f32 {
         self
@@ -129,6 +144,11 @@ fn parameters(x: &[f32]) -> (f32, f32) {
     if steps == 0.0 { (scale, 0.0) } else { (edge / steps, edge) }
 }
 
+/// The code of a weight by MLX's rule, for parameters that are not rounded yet.
+fn code(v: f32, scale: f32, bias: f32) -> u8 {
+    round_clamped((v - bias) / scale, 0.0, 15.0) as u8
+}
+
 /// Quantizes a row to affine groups by MLX's rule; equal to `mlx.core.quantize(bits=4)` bit for bit.
 ///
 /// `x`: weights, a whole number of groups, as f32 (for MLX's own bytes from a bf16 or f16 tensor:
@@ -145,6 +165,27 @@ pub fn quantize_row<S: AffineScale>(
     scales: &mut [S],
     biases: &mut [S],
 ) -> Result<(), Error> {
+    check_row(x, group, packed, scales, biases)?;
+    let size = group.weights();
+    let outputs = packed.chunks_exact_mut(size / 8).zip(scales.iter_mut().zip(biases));
+    for (x, (packed, (scale, bias))) in x.chunks_exact(size).zip(outputs) {
+        let (s, b) = parameters(x);
+        for (word, x) in packed.iter_mut().zip(x.as_chunks::<8>().0) {
+            *word = pack8(&x.map(|v| code(v, s, b)));
+        }
+        (*scale, *bias) = (S::from_f32(s), S::from_f32(b));
+    }
+    Ok(())
+}
+
+/// `Ok` when the slices have the lengths of a row and MLX's rule can hold each of its groups.
+fn check_row<S: AffineScale>(
+    x: &[f32],
+    group: GroupSize,
+    packed: &[u32],
+    scales: &[S],
+    biases: &[S],
+) -> Result<(), Error> {
     let size = group.weights();
     if !x.len().is_multiple_of(size) {
         return Err(Error::NotWholeGroups { group: size, got: x.len() });
@@ -160,14 +201,6 @@ pub fn quantize_row<S: AffineScale>(
                 return Err(Error::Overflow { index: i * size, group: i, what, value, limit: S::LIMIT });
             }
         }
-    }
-    let outputs = packed.chunks_exact_mut(size / 8).zip(scales.iter_mut().zip(biases));
-    for (x, (packed, (scale, bias))) in x.chunks_exact(size).zip(outputs) {
-        let (s, b) = parameters(x);
-        for (word, x) in packed.iter_mut().zip(x.as_chunks::<8>().0) {
-            *word = pack8(&x.map(|v| round_clamped((v - b) / s, 0.0, 15.0) as u8));
-        }
-        (*scale, *bias) = (S::from_f32(s), S::from_f32(b));
     }
     Ok(())
 }
