@@ -6,21 +6,28 @@
 use std::cell::Cell;
 use std::ops::Range;
 
+use crate::fork::Process;
+use crate::orderings::{Ordered, Step};
 use crate::panics::FirstPanic;
 use crate::spin::Spin;
 use crate::sync::{
-    AtomicBool, AtomicU64, CachePadded, Mutex, Ordering, Thread, UnsafeCell, current, fence, lock, park,
-    yield_now,
+    AtomicBool, AtomicU64, CachePadded, Mutex, Ordering, Thread, UnsafeCell, current, lock, park,
+    thread_local, yield_now,
 };
 use crate::ticket::{AtomicShape, AtomicTicket, CONTROL, FIRST, Shape, Ticket};
 
+#[cfg(not(loom))]
 thread_local! {
     static IN_ITEM: Cell<bool> = const { Cell::new(false) };
+}
+#[cfg(loom)]
+thread_local! {
+    static IN_ITEM: Cell<bool> = Cell::new(false);
 }
 
 /// Whether this thread is running an item of some pool's job.
 pub(crate) fn in_item() -> bool {
-    IN_ITEM.get()
+    IN_ITEM.with(Cell::get)
 }
 
 /// What to run on a job's items.
@@ -36,9 +43,9 @@ impl Job<'_> {
     /// Runs one claimed chunk. Does not unwind.
     fn run(self, range: Range<u32>) {
         // It was false: in an item nothing is posted, and nothing claimed.
-        IN_ITEM.set(true);
+        IN_ITEM.with(|flag| flag.set(true));
         self.panic.catch(|| (self.body)(self.base + range.start as usize..self.base + range.end as usize));
-        IN_ITEM.set(false);
+        IN_ITEM.with(|flag| flag.set(false));
     }
 }
 
@@ -101,19 +108,20 @@ impl Board {
     }
 
     /// Runs all items of a job, on this thread and on those of `workers` that come to help, and returns when all
-    /// are done. Waits for its turn first.
+    /// are done. Waits for its turn first. `process` is the one the workers are in.
     pub(crate) fn run<'t>(
         &self,
         job: Job<'_>,
         shape: Shape,
+        process: Process,
         workers: impl Iterator<Item = &'t Thread> + Clone,
     ) {
-        let _turn = lock(&self.turn);
+        let _turn = Step::TakeTurn.kept().then(|| lock(&self.turn));
         let guard = AbortOnUnwind;
         let first = 0..shape.chunk.min(shape.n_items);
         let generation = self.post(job, shape, first.end, workers);
         job.run(first.clone());
-        self.wait(first.end + self.help(generation));
+        self.wait(first.end + self.help(generation), process);
         std::mem::forget(guard);
     }
 
@@ -126,11 +134,18 @@ impl Board {
         claimed: u32,
         workers: impl Iterator<Item = &'t Thread> + Clone,
     ) -> u32 {
-        let generation = match self.posted.ticket.close().wrapping_add(1) {
+        let last = self.posted.ticket.last_generation();
+        if Step::CloseFirst.kept() {
+            self.posted.ticket.close(last);
+        }
+        let generation = match last.wrapping_add(1) {
             CONTROL => self.restart_generations(workers.clone()),
             next => next,
         };
         self.posted.shape.store(shape);
+        if !Step::CloseFirst.kept() {
+            self.posted.ticket.close(last);
+        }
         // SAFETY: only the lifetime changes, and the job is used only until `run`, whose callers lend it, returns:
         // `help` copies it for a claimed item, and `run` does not return, not even by unwinding, before `wait` has
         // seen all claimed items reported.
@@ -147,14 +162,14 @@ impl Board {
     }
 
     /// Waits until all items of the posted job but the `own` that this thread ran itself are done.
-    pub(crate) fn wait(&self, own: u32) {
+    fn wait(&self, own: u32, process: Process) {
         let own = u64::from(own);
         let mut spin = Spin::default();
         // Acquire pairs with the release in `report`: the items' effects are visible to the caller. Each report
         // is a read-modify-write, so the last one carries all.
-        while self.pending.load(Ordering::Acquire) != own {
+        while self.pending.load(Ordered::Wait.get()) != own {
             if !spin.turn() {
-                return self.sleep_until_done(own);
+                return self.sleep_until_done(own, process);
             }
         }
     }
@@ -162,12 +177,21 @@ impl Board {
     /// Takes the caller's own items off `pending` and announces the sleeper in one step, so that exactly one
     /// of two things happens: this thread finds the count at zero, or the last report finds the announcement.
     #[cold]
-    fn sleep_until_done(&self, own: u64) {
+    fn sleep_until_done(&self, own: u64, process: Process) {
+        if process.is_past() {
+            eprintln!("halfbyte-threadpool: a process forked inside an item returned from it; aborting");
+            std::process::abort();
+        }
         *lock(&self.sleeping_caller) = Some(current());
-        // Release pairs with the acquire in `report`: who finds the announcement finds the thread to wake.
-        self.pending.fetch_add(CALLER_SLEEPS - own, Ordering::Release);
+        // Relaxed: who finds the announcement locks `sleeping_caller` after this thread has (PROTOCOL.md).
+        if Step::AnnounceAtOnce.kept() {
+            self.pending.fetch_add(CALLER_SLEEPS - own, Ordering::Relaxed);
+        } else {
+            let pending = self.pending.load(Ordering::Relaxed);
+            self.pending.store(pending + CALLER_SLEEPS - own, Ordering::Relaxed);
+        }
         // Acquire: as in `wait`.
-        while self.pending.load(Ordering::Acquire) != CALLER_SLEEPS {
+        while self.pending.load(Ordered::WaitAsleep.get()) != CALLER_SLEEPS {
             park();
         }
     }
@@ -178,7 +202,9 @@ impl Board {
         // Relaxed: published by the control ticket.
         self.stop.store(true, Ordering::Relaxed);
         self.publish(Ticket::closed(CONTROL));
-        self.wake(workers, usize::MAX);
+        if Step::WakeToStop.kept() {
+            self.wake(workers, usize::MAX);
+        }
     }
 
     /// Once every 2^32 jobs: makes sure that nobody holds a ticket from before, then starts again after [`FIRST`].
@@ -205,7 +231,7 @@ impl Board {
         self.posted.ticket.publish(ticket);
         // Pairs with the fence in `sleep_until_changed`: of two threads that each write one thing and then read
         // the other's, at least one sees the other's write.
-        fence(Ordering::SeqCst);
+        Ordered::PublishFence.fence();
     }
 
     /// Wakes up to `most` workers that have raised their flag. `threads` are the workers' in order.
@@ -260,9 +286,9 @@ impl Board {
             return;
         }
         let done = u64::from(done);
-        // Release pairs with the acquires in `wait` and `sleep_until_done`; acquire with the release in the latter.
-        let before = self.pending.fetch_sub(done, Ordering::AcqRel);
-        if before == CALLER_SLEEPS | done {
+        // Release pairs with the acquires in `wait` and `sleep_until_done`.
+        let before = self.pending.fetch_sub(done, Ordered::Report.get());
+        if before == CALLER_SLEEPS | done && Step::WakeCaller.kept() {
             // The caller may have seen the count and left already, even another may sleep here by now: waking
             // it for nothing is harmless.
             if let Some(caller) = &*lock(&self.sleeping_caller) {
@@ -291,7 +317,10 @@ impl Board {
         // Relaxed: ordered by the fence, which pairs with the one in `publish`. Either the poster sees the flag
         // and unparks, or this thread sees the new ticket and does not park.
         flags.asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        Ordered::SleepFence.fence();
+        if !Step::LookAgain.kept() {
+            park();
+        }
         while self.posted.ticket.load().generation() == seen {
             park();
         }

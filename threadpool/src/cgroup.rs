@@ -105,7 +105,7 @@ fn cpus(quota: &str, period: &str) -> Option<f64> {
     (period > 0).then(|| quota as f64 / period as f64)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

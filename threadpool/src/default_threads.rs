@@ -169,7 +169,7 @@ fn parse_cpu_list(text: &str) -> Option<BTreeSet<u16>> {
     Some(cpus)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 

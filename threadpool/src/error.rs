@@ -26,6 +26,33 @@ pub enum Error {
         source: io::Error,
     },
 
+    /// A name for threads that no thread can have.
+    #[error("a thread's name cannot hold a zero byte, got {got:?}")]
+    Name {
+        /// The name asked for.
+        got: String,
+    },
+
+    /// Not one CPU for each thread.
+    #[error("a pool of {expected} threads is pinned to as many CPUs, got {got}")]
+    PinCount {
+        /// The number of threads.
+        expected: usize,
+        /// The number of CPUs.
+        got: usize,
+    },
+
+    /// The operating system did not tie a worker to a CPU. The workers have been joined.
+    #[error("could not pin worker {worker} to CPU {cpu}")]
+    Pin {
+        /// The worker's number; the caller's thread is number 0.
+        worker: usize,
+        /// The CPU asked for.
+        cpu: usize,
+        /// What the operating system said; of kind `Unsupported` on systems other than Linux.
+        source: io::Error,
+    },
+
     /// The environment variable that overrides the number of threads does not hold one.
     #[error("{variable} must be a whole number from 1 to {max}, got {got:?}", max = MAX_THREADS)]
     Override {

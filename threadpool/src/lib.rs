@@ -1,15 +1,24 @@
 #![doc = include_str!("../README.md")]
 
+mod affinity;
 mod board;
+mod builder;
 mod cgroup;
 mod default_threads;
 mod error;
+mod fork;
+#[cfg(all(test, loom))]
+mod models;
+mod orderings;
 mod panics;
 mod pool;
+mod reduce;
+#[cfg_attr(loom, path = "spin_model.rs")]
 mod spin;
 mod sync;
 mod ticket;
 
+pub use builder::PoolBuilder;
 pub use default_threads::{CpuLimits, DefaultThreads, THREADS_VARIABLE, default_threads};
 pub use error::Error;
 pub use pool::{MAX_THREADS, ThreadPool};

@@ -59,7 +59,7 @@ pub(crate) fn for_each(range: Range<usize>, f: &impl Fn(usize)) {
     first.resume();
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::cell::RefCell;

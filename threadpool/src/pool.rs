@@ -3,11 +3,13 @@
 use std::io;
 use std::ops::Range;
 
-use crate::Error;
+use crate::affinity::pin;
 use crate::board::{Board, Job, in_item};
+use crate::fork::Process;
 use crate::panics::{FirstPanic, for_each};
 use crate::sync::{Arc, Builder, JoinHandle, Thread};
 use crate::ticket::{self, MAX_ITEMS, Shape};
+use crate::{Error, PoolBuilder};
 
 /// The most threads a pool can have. Far beyond use; it catches numbers that went wrong on the way.
 pub const MAX_THREADS: usize = 1024;
@@ -31,7 +33,11 @@ const DEFAULT_CHUNKS_PER_THREAD: usize = 4;
 ///   single chunk, and one on a pool of one thread; calls made from inside *its* items are not nested.
 /// - Calls from several threads take turns. An item must therefore not wait for another thread's call to the
 ///   same pool: that call waits for the item's job to end.
-/// - No call allocates, unless an item panics or the caller has to sleep.
+/// - No call allocates, unless an item panics or the caller has to sleep ([`par_reduce`](Self::par_reduce) does).
+/// - In a child process made by `fork`, which has none of the pool's threads, every call runs in the calling thread
+///   alone, and dropping the pool joins nobody. (Linux and Apple's systems; elsewhere a fork is not noticed, and a
+///   call may wait for ever.) A child that was forked from inside an item has to leave by `exec` or `exit`: the
+///   rest of that item's job is not there, and to return from the item aborts the child.
 ///
 /// Dropping the pool joins its threads.
 ///
@@ -48,6 +54,7 @@ const DEFAULT_CHUNKS_PER_THREAD: usize = 4;
 /// ```
 pub struct ThreadPool {
     board: Arc<Board>,
+    process: Process,
     /// Workers 1, 2, ...; the caller is number 0.
     workers: Vec<JoinHandle<()>>,
 }
@@ -56,35 +63,54 @@ impl ThreadPool {
     /// A pool of `threads` threads, the caller's included: `threads - 1` are started, named
     /// `halfbyte-1`, `halfbyte-2`, ...
     ///
-    /// [`default_threads`](crate::default_threads) knows a good number.
+    /// [`default_threads`](crate::default_threads) knows a good number; [`PoolBuilder`] has other names, and CPUs to
+    /// run on.
     ///
     /// # Errors
     ///
     /// [`Error::ThreadCount`] if `threads` is 0 or more than [`MAX_THREADS`]; [`Error::Spawn`] if the system
     /// refuses a thread.
     pub fn new(threads: usize) -> Result<Self, Error> {
-        Self::build(threads, ticket::FIRST, |builder, work| builder.spawn(work))
+        PoolBuilder::new(threads).build()
     }
 
-    fn build(
-        threads: usize,
+    pub(crate) fn from_builder(options: PoolBuilder) -> Result<Self, Error> {
+        Self::build(options, ticket::FIRST, |builder, work| builder.spawn(work))
+    }
+
+    /// A pool that starts from `generation`, of threads that `spawn` starts.
+    pub(crate) fn build(
+        options: PoolBuilder,
         generation: u32,
         mut spawn: impl FnMut(Builder, Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>,
     ) -> Result<Self, Error> {
+        let PoolBuilder { threads, name, cpus } = options;
         if !(1..=MAX_THREADS).contains(&threads) {
             return Err(Error::ThreadCount { got: threads });
         }
+        if name.contains('\0') {
+            return Err(Error::Name { got: name });
+        }
+        if let Some(cpus) = cpus.as_ref().filter(|cpus| cpus.len() != threads) {
+            return Err(Error::PinCount { expected: threads, got: cpus.len() });
+        }
         let mut pool = Self {
             board: Arc::new(Board::new(threads - 1, generation)),
+            process: Process::current(),
             workers: Vec::with_capacity(threads - 1),
         };
         for worker in 1..threads {
             let board = Arc::clone(&pool.board);
             let work = Box::new(move || board.work(worker - 1, generation));
-            let builder = Builder::new().name(format!("halfbyte-{worker}"));
+            let builder = Builder::new().name(format!("{name}-{worker}"));
             // On failure `pool` is dropped here, which joins the workers it has.
             let handle = spawn(builder, work).map_err(|source| Error::Spawn { worker, threads, source })?;
             pool.workers.push(handle);
+        }
+        if let Some(cpus) = cpus {
+            for (worker, (handle, &cpu)) in (1..).zip(pool.workers.iter().zip(&cpus[1..])) {
+                pin(handle, cpu).map_err(|source| Error::Pin { worker, cpu, source })?;
+            }
         }
         Ok(pool)
     }
@@ -191,7 +217,7 @@ impl ThreadPool {
         // Whole chunks to a window keep the borders of chunks where they would be in a single job.
         let window = window - window % chunk;
         let panic = FirstPanic::default();
-        if n_items <= chunk || self.workers.is_empty() || in_item() {
+        if n_items <= chunk || self.workers.is_empty() || in_item() || self.process.is_past() {
             for start in (0..n_items).step_by(chunk) {
                 panic.catch(|| body(start..n_items.min(start.saturating_add(chunk))));
             }
@@ -199,7 +225,8 @@ impl ThreadPool {
             for base in (0..n_items).step_by(window) {
                 // Both fit: neither is more than `window`.
                 let shape = Shape { n_items: window.min(n_items - base) as u32, chunk: chunk as u32 };
-                self.board.run(Job { body, base, panic: &panic }, shape, self.worker_threads());
+                let job = Job { body, base, panic: &panic };
+                self.board.run(job, shape, self.process, self.worker_threads());
             }
         }
         panic.resume();
@@ -212,6 +239,11 @@ impl ThreadPool {
 
 impl Drop for ThreadPool {
     fn drop(&mut self) {
+        if self.process.is_past() {
+            // There is nobody to stop or join, and whoever held a lock may be gone with it. What stands for the
+            // threads is left alone: to the C library their handles are no longer good for anything.
+            return std::mem::forget(std::mem::take(&mut self.workers));
+        }
         self.board.stop(self.worker_threads());
         for worker in self.workers.drain(..) {
             // A worker catches its items' panics; one of its own has already been printed, and panicking here
@@ -239,13 +271,13 @@ impl<T> Parts<T> {
 // SAFETY: sharing it shares only an address; what threads do with it is argued where they do.
 unsafe impl<T: Send> Sync for Parts<T> {}
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
     fn pool_from_generation(threads: usize, generation: u32) -> ThreadPool {
-        ThreadPool::build(threads, generation, |builder, work| builder.spawn(work)).unwrap()
+        ThreadPool::build(PoolBuilder::new(threads), generation, |builder, work| builder.spawn(work)).unwrap()
     }
 
     fn sum_of_squares(pool: &ThreadPool, n: usize) -> u64 {
@@ -308,7 +340,7 @@ mod tests {
     #[test]
     fn a_refused_thread_is_an_error_and_the_others_end() {
         let mut started = Vec::new();
-        let error = ThreadPool::build(5, ticket::FIRST, |builder, work| {
+        let error = ThreadPool::build(PoolBuilder::new(5), ticket::FIRST, |builder, work| {
             if started.len() == 2 {
                 return Err(io::Error::from(io::ErrorKind::WouldBlock));
             }

@@ -1,18 +1,25 @@
-//! Bounded waiting: spin, then spin and yield, then give up so that the caller can sleep.
+//! Bounded waiting: spin, offering the core to others now and then, and give up so that the caller can sleep.
 //!
 //! Jobs follow each other within microseconds, and a sleeping thread takes tens of them to wake, so a thread
 //! that waits spins first. It must not spin for ever: on a machine with more runnable threads than cores each
-//! spin delays the thread that is waited for. Hence two bounds. Up to [`YIELD_AFTER`] the thread only spins.
-//! From there to [`SLEEP_AFTER`] it also offers its core to others every few turns, which costs a fraction of a
-//! microsecond when nobody wants it. After that it should sleep.
+//! spin delays the thread that is waited for. So a wait
+//!
+//! - yields every [`YIELD_EVERY`]. While nobody wants the core that costs a fraction of a microsecond, and is
+//!   rare enough that what is waited for seldom arrives in the middle of it;
+//! - ends when a yield took longer than [`STOLEN`]: another thread ran meanwhile, so the core is wanted, and to go
+//!   on spinning takes time from whoever wants it, perhaps from the very thread that is waited for;
+//! - ends at [`SLEEP_AFTER`].
 
 use crate::sync::{spin_loop, yield_now};
 
 /// Spinning turns between two looks at the clock.
 const TURNS_PER_LOOK: u32 = 16;
 
-/// Ticks of pure spinning.
-const YIELD_AFTER: u64 = SLEEP_AFTER >> 5;
+/// Ticks from one yield to the next.
+const YIELD_EVERY: u64 = SLEEP_AFTER >> 5;
+
+/// Ticks that no yield takes unless somebody else ran: a few microseconds.
+const STOLEN: u64 = SLEEP_AFTER >> 7;
 
 /// Ticks after which to sleep: about 0.3 ms. On x86-64 a tick is one of the time stamp counter, which runs at
 /// 1 to 5 GHz; elsewhere a nanosecond.
@@ -23,21 +30,34 @@ const SLEEP_AFTER: u64 = if cfg!(all(target_arch = "x86_64", not(miri))) { 1 << 
 pub(crate) struct Spin {
     turns: u32,
     start: Option<clock::Instant>,
+    /// When the next yield is due, in ticks since `start`.
+    next_yield: u64,
 }
 
 impl Spin {
-    /// Spins one turn. `false`: the deadline has passed, and the thread should sleep.
+    /// Spins one turn. `false`: the thread should sleep.
     pub(crate) fn turn(&mut self) -> bool {
         spin_loop();
         self.turns = self.turns.wrapping_add(1);
         if !self.turns.is_multiple_of(TURNS_PER_LOOK) {
             return true;
         }
-        let elapsed = self.start.get_or_insert_with(clock::now).elapsed();
-        if elapsed >= YIELD_AFTER {
-            yield_now();
+        let Some(start) = &self.start else {
+            self.start = Some(clock::now());
+            self.next_yield = YIELD_EVERY;
+            return true;
+        };
+        let before = start.elapsed();
+        if before < self.next_yield {
+            return true;
         }
-        elapsed < SLEEP_AFTER
+        if before >= SLEEP_AFTER {
+            return false;
+        }
+        yield_now();
+        let after = start.elapsed();
+        self.next_yield = after.saturating_add(YIELD_EVERY);
+        after.saturating_sub(before) < STOLEN
     }
 }
 
@@ -82,12 +102,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wait_ends_at_its_deadline_and_not_before() {
+    fn a_wait_ends_at_its_deadline_or_when_the_core_is_taken() {
         let mut spin = Spin::default();
-        assert!(spin.turn(), "the first turn never looks at the clock");
         let start = clock::now();
-        while spin.turn() {}
-        // The wait looked at the clock for the first time after `start`.
-        assert!(start.elapsed() >= SLEEP_AFTER);
+        let mut turns = 1_u64;
+        while spin.turn() {
+            turns += 1;
+        }
+        // Either the deadline has passed, or a yield has lasted; both leave this much on the clock.
+        assert!(start.elapsed() >= STOLEN);
+        assert!(turns > u64::from(TURNS_PER_LOOK), "it ended before it had looked at the clock twice");
     }
 }

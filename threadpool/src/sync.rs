@@ -1,14 +1,51 @@
 //! Every synchronisation primitive the pool uses, in one place.
 //!
-//! The rest of the crate imports atomics, locks and thread parking from here and never from `std`, so that a
-//! model checker with the same interface can be put under the whole protocol by changing this file alone.
-//! The protocol therefore keeps to what such checkers model: acquire/release accesses, SeqCst *fences*
-//! (no SeqCst accesses), mutexes and park/unpark.
+//! The rest of the crate imports atomics, locks and thread parking from here and never from `std`. Under
+//! `--cfg loom` they are those of the model checker `loom`, which runs the tests of models.rs in every order that
+//! matters. The protocol therefore keeps to what loom models: acquire/release accesses, SeqCst *fences* (no
+//! SeqCst accesses), mutexes and park/unpark.
 
-pub(crate) use std::hint::spin_loop;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-pub(crate) use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-pub(crate) use std::thread::{Builder, JoinHandle, Thread, current, park, yield_now};
+#[cfg(not(loom))]
+mod primitives {
+    pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+    pub(crate) use std::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use std::thread::{Builder, JoinHandle, Thread, current, park, yield_now};
+    pub(crate) use std::thread_local;
+
+    /// A cell whose accesses the pool orders by itself, with the interface of loom's, which reports accesses that
+    /// are not ordered.
+    #[derive(Debug)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            Self(std::cell::UnsafeCell::new(value))
+        }
+
+        /// For reading.
+        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+
+        /// For writing.
+        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+}
+
+#[cfg(loom)]
+mod primitives {
+    pub(crate) use loom::cell::UnsafeCell;
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::{Arc, Mutex, MutexGuard};
+    pub(crate) use loom::thread::{Builder, JoinHandle, Thread, current, park, yield_now};
+    pub(crate) use loom::thread_local;
+}
+
+pub(crate) use primitives::*;
+pub(crate) use std::sync::PoisonError;
 
 use std::ops::Deref;
 
@@ -29,26 +66,5 @@ impl<T> Deref for CachePadded<T> {
 
     fn deref(&self) -> &T {
         &self.0
-    }
-}
-
-/// A cell whose accesses the pool orders by itself, with the interface of a model checker's cell, which reports
-/// accesses that are not ordered.
-#[derive(Debug)]
-pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
-
-impl<T> UnsafeCell<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Self(std::cell::UnsafeCell::new(value))
-    }
-
-    /// For reading.
-    pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
-        f(self.0.get())
-    }
-
-    /// For writing.
-    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
-        f(self.0.get())
     }
 }

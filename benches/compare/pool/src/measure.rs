@@ -63,7 +63,7 @@ fn time(f: impl FnOnce()) -> f64 {
     start.elapsed().as_nanos() as f64
 }
 
-/// Measures cells, each for about the time beside it and for at least 20 calls, and prints a line of numbers for
+/// Measures cells, each for about the time beside it (longer, if that is less than a few calls), and prints a line of numbers for
 /// each: gap, work, alone, cpu, times.
 pub(crate) fn child(name: &str, threads: usize, work: Work, cells: &[(Cell, Duration)]) -> Result<()> {
     contender::with(name, threads, |run| {
@@ -96,13 +96,18 @@ pub(crate) fn parse(output: &str) -> Result<Vec<Samples>> {
 
 /// More samples than this a cell are not worth their place.
 const MOST: usize = 20_000;
-const LEAST: usize = 20;
+/// Fewer are no median.
+const LEAST: usize = 9;
 
 fn measure(run: &mut contender::Loop<'_>, work: Work, budget: Duration, cell: Cell) -> Samples {
     let item: &Item<'_> = &|_| work.run(cell.work);
     let mut alone: Vec<f64> = (0..50).map(|_| time(|| work.run(cell.work))).collect();
+    let warm = Instant::now();
     for _ in 0..20 {
         run(item);
+        if warm.elapsed() > budget {
+            break;
+        }
     }
 
     let mut times = Vec::with_capacity(MOST);
