@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use half::f16;
-use halfbyte_q8::{BlockQ8_0, Error, GROUP, dequantize_row, quantize_row};
+use halfbyte_q8::{BlockQ8_0, Error, GROUP, dequantize_row, quantize_row, quantize_row_fit};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -26,6 +26,17 @@ fn quantize(x: &[f32]) -> Vec<BlockQ8_0> {
     let mut out = vec![POISON; x.len() / GROUP];
     quantize_row(x, &mut out).unwrap();
     out
+}
+
+fn fit(x: &[f32]) -> Vec<BlockQ8_0> {
+    let mut out = vec![POISON; x.len() / GROUP];
+    quantize_row_fit(x, &mut out).unwrap();
+    out
+}
+
+/// Squared error of group `g`, from the layout's definition.
+fn squared_error(x: &[f32], blocks: &[BlockQ8_0], g: usize) -> f64 {
+    (g * GROUP..(g + 1) * GROUP).map(|i| (weight(blocks, i) - f64::from(x[i])).powi(2)).sum()
 }
 
 /// Weight `i` of a row of blocks, from the layout's definition, in f64.
@@ -61,23 +72,29 @@ fn halves_round_away_from_zero() {
 
 #[test]
 fn the_scale_of_tiny_weights_is_rounded_first() {
-    let block = quantize(&[1e-5; GROUP])[0];
-    assert_eq!(block.scale.to_f64(), 2f64.powi(-23));
-    assert_eq!(block.codes, [84; GROUP]);
+    for block in [quantize(&[1e-5; GROUP])[0], fit(&[1e-5; GROUP])[0]] {
+        assert_eq!(block.scale.to_f64(), 2f64.powi(-23));
+        assert_eq!(block.codes, [84; GROUP]);
+    }
 }
 
 #[test]
 fn zeros_and_vanishing_weights_are_zero_bytes() {
     for v in [0.0, -0.0, 1e-30, -1e-30, 1e-45] {
-        let blocks = quantize(&[v; GROUP]);
-        assert_eq!(bytemuck::cast_slice::<_, u8>(&blocks), [0; 34], "{v:e}");
+        for blocks in [quantize(&[v; GROUP]), fit(&[v; GROUP])] {
+            assert_eq!(bytemuck::cast_slice::<_, u8>(&blocks), [0; 34], "{v:e}");
+        }
     }
 }
 
 #[test]
 fn the_format_ends_at_127_times_the_largest_f16() {
-    let block = quantize(&[127.0 * 65504.0; GROUP])[0];
-    assert_eq!((block.scale, block.codes), (f16::MAX, [127; GROUP]));
+    for sign in [1.0, -1.0] {
+        let x = [sign * 127.0 * 65504.0; GROUP];
+        for block in [quantize(&x)[0], fit(&x)[0]] {
+            assert_eq!((block.scale, block.codes), (f16::MAX, [127 * sign as i8; GROUP]));
+        }
+    }
 }
 
 #[test]
@@ -94,13 +111,22 @@ fn a_bad_weight_is_named_and_nothing_is_written() {
         x[index] = value;
         let mut out = [POISON; 4];
         assert_eq!(quantize_row(&x, &mut out), Err(expected));
-        assert!(out.iter().all(|b| b.codes == POISON.codes));
+        assert_eq!(quantize_row_fit(&x, &mut out), Err(expected));
+        assert!(out.iter().all(|b| b.codes == POISON.codes && b.scale.is_nan()));
     }
     let mut x = [0.5; 64];
     x[40] = f32::NAN;
     let error = quantize_row(&x, &mut [POISON; 2]).unwrap_err();
     assert!(matches!(error, Error::NonFinite { index: 40, group: 1, value } if value.is_nan()));
     assert_eq!(error.to_string(), "weight 40 of the row (group 1) is NaN, not a finite number");
+}
+
+#[test]
+fn rounding_first_pays_off() {
+    let x: Vec<f32> = (0..64 * GROUP).map(|i| ((i * i + 3 * i) as f32).sin()).collect();
+    let (blocks, rule) = (fit(&x), quantize(&x));
+    let lower = (0..64).filter(|&g| squared_error(&x, &blocks, g) < squared_error(&x, &rule, g)).count();
+    assert!(lower > 8, "{lower} of 64 groups");
 }
 
 #[test]
@@ -112,6 +138,9 @@ fn lengths_are_checked() {
     assert_eq!(dequantize_row(&out, &mut [0.0; 63]), length("out", 64, 63));
     assert_eq!(out[0].codes, POISON.codes);
     assert_eq!(quantize_row(&[], &mut []), Ok(()));
+    assert_eq!(quantize_row_fit(&[0.0; 33], &mut out), Err(Error::NotWholeGroups { group: 32, got: 33 }));
+    assert_eq!(quantize_row_fit(&[0.0; 32], &mut out), length("blocks", 1, 2));
+    assert_eq!(quantize_row_fit(&[], &mut []), Ok(()));
 }
 
 /// A row of one to four groups, each of its own magnitude from 2^-30 to 2^22.
@@ -138,6 +167,35 @@ proptest! {
                 prop_assert!(blocks[g].codes[i] != -128);
             }
         }
+    }
+
+    #[test]
+    fn the_fit_is_never_worse_and_has_the_nearest_codes(x in rows()) {
+        let (blocks, rule) = (fit(&x), quantize(&x));
+        let mut lower = 0;
+        for (g, block) in blocks.iter().enumerate() {
+            let [ours, theirs] = [&blocks, &rule].map(|blocks| squared_error(&x, blocks, g));
+            prop_assert!(ours <= theirs, "{ours:e} > {theirs:e}");
+            lower += usize::from(ours < theirs);
+            prop_assert!(block.scale.is_finite() && block.codes.iter().all(|&q| q >= -127));
+            if *block != rule[g] {
+                let d = block.scale.to_f64();
+                for (i, &q) in block.codes.iter().enumerate() {
+                    let steps = f64::from(x[g * GROUP + i]) / d;
+                    let off = (steps - f64::from(q)).abs();
+                    prop_assert!(off <= 0.5 * (1.0 + 1e-6) || q.abs() == 127 && steps.abs() > 127.0);
+                }
+            }
+        }
+        prop_assert_eq!(lower > 0, blocks != rule);
+    }
+
+    #[test]
+    fn doubling_a_row_doubles_the_fit(x in prop::collection::vec(-1.0f32..1.0, GROUP), e in 0..20i32) {
+        let scaled: Vec<f32> = x.iter().map(|v| v * 2f32.powi(e)).collect();
+        let [one, many] = [fit(&x)[0], fit(&scaled)[0]];
+        prop_assert_eq!(one.codes, many.codes);
+        prop_assert_eq!(one.scale.to_f64() * 2f64.powi(e), many.scale.to_f64());
     }
 
     #[test]
