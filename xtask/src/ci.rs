@@ -1,6 +1,6 @@
 //! `cargo xtask ci`: what has to hold for a change to land.
 
-use crate::{fetch_model, readme, shell};
+use crate::{fetch_model, pool, readme, shell};
 use anyhow::Result;
 use std::process::Command;
 
@@ -22,6 +22,7 @@ pub(crate) fn run() -> Result<()> {
             .args(["test", "--workspace", "--locked", "--release"])
             .env("HALFBYTE_REQUIRE_MODEL", "1"),
     )?;
+    pool::run()?;
     // The README's commands: the tests in debug are one of them.
     readme::run()
 }

