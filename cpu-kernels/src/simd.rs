@@ -76,8 +76,6 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     /// # Safety
     /// `p` is valid for reading 16 u16 (any alignment).
     unsafe fn load_f16(self, p: *const u16) -> Self::F32;
-    /// The half-precision numbers in the low 16 bits of the lanes, widened exactly; the high bits do not matter.
-    fn widen_f16(self, halves: Self::I32) -> Self::F32;
     /// Stores 16 numbers as half precision, rounded to nearest even.
     ///
     /// # Safety
@@ -152,6 +150,11 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     /// # Safety
     /// `p` is valid for reading 16 u16 (any alignment).
     unsafe fn load_u16(self, p: *const u16) -> Self::I32;
+    /// Stores the low 16 bits of the lanes.
+    ///
+    /// # Safety
+    /// `p` is valid for writing 16 u16 (any alignment).
+    unsafe fn store_u16(self, p: *mut u16, v: Self::I32);
     /// Loads 16 u8, zero-extended.
     ///
     /// # Safety

@@ -98,7 +98,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     // Codes and magnitudes; with VNNI the codes plus 128.
     type Codes8 = [[__m256i; 2]; 2];
 
-    const INT_TILE: usize = 2;
+    const INT_TILE: usize = 8;
     const FLOAT_TILE: (usize, usize) = (2, 3);
     const DOT8_START: i32 = if VNNI { -128 } else { 0 };
 
@@ -136,18 +136,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     unsafe fn load_f16(self, p: *const u16) -> Self::F32 {
         // SAFETY: 16 u16 are readable by the caller's promise.
         let h = unsafe { [_mm_loadu_si128(p.cast()), _mm_loadu_si128(p.add(8).cast())] };
-        both!(_mm256_cvtph_ps, h)
-    }
-    #[inline(always)]
-    fn widen_f16(self, halves: Self::I32) -> Self::F32 {
-        let h = self.and(halves, self.splat_i32(0xffff));
-        // SAFETY: `self` proves the instructions.
-        let h = unsafe {
-            // Four lanes of one register, four of the other, and so on: put back in order by the permutation.
-            let mixed = _mm256_packus_epi32(h[0], h[1]);
-            let ordered = _mm256_permute4x64_epi64::<0b11_01_10_00>(mixed);
-            [_mm256_castsi256_si128(ordered), _mm256_extracti128_si256::<1>(ordered)]
-        };
         both!(_mm256_cvtph_ps, h)
     }
     #[inline(always)]
@@ -284,6 +272,16 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         // SAFETY: 16 u16 are readable by the caller's promise.
         let h = unsafe { [_mm_loadu_si128(p.cast()), _mm_loadu_si128(p.add(8).cast())] };
         both!(_mm256_cvtepu16_epi32, h)
+    }
+    #[inline(always)]
+    unsafe fn store_u16(self, p: *mut u16, v: Self::I32) {
+        let v = self.and(v, self.splat_i32(0xffff));
+        // SAFETY: `self` proves the instructions; 16 u16 are writable by the caller's promise.
+        unsafe {
+            // Four lanes of one register, four of the other, and so on: put back in order by the permutation.
+            let mixed = _mm256_packus_epi32(v[0], v[1]);
+            _mm256_storeu_si256(p.cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(mixed));
+        }
     }
     #[inline(always)]
     unsafe fn load_u8(self, p: *const u8) -> Self::I32 {

@@ -89,13 +89,6 @@ impl Simd for Avx512Vnni {
         unsafe { _mm512_cvtph_ps(h) }
     }
     #[inline(always)]
-    fn widen_f16(self, halves: Self::I32) -> Self::F32 {
-        // SAFETY: `self` proves the instructions.
-        let h = unsafe { _mm512_cvtepi32_epi16(halves) };
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_cvtph_ps(h) }
-    }
-    #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: Self::F32) {
         // SAFETY: `self` proves the instructions.
         let h = unsafe { _mm512_cvtps_ph::<0>(v) };
@@ -246,6 +239,13 @@ impl Simd for Avx512Vnni {
         let h = unsafe { _mm256_loadu_si256(p.cast()) };
         // SAFETY: `self` proves the instructions.
         unsafe { _mm512_cvtepu16_epi32(h) }
+    }
+    #[inline(always)]
+    unsafe fn store_u16(self, p: *mut u16, v: Self::I32) {
+        // SAFETY: `self` proves the instructions.
+        let h = unsafe { _mm512_cvtepi32_epi16(v) };
+        // SAFETY: 16 u16 are writable by the caller's promise.
+        unsafe { _mm256_storeu_si256(p.cast(), h) }
     }
     #[inline(always)]
     unsafe fn load_u8(self, p: *const u8) -> Self::I32 {

@@ -151,12 +151,6 @@ impl Simd for Neon {
         each!(widen, h)
     }
     #[inline(always)]
-    fn widen_f16(self, halves: Self::I32) -> Self::F32 {
-        let words = each!(vreinterpretq_u32_s32, halves);
-        let h = each!(vmovn_u32, words);
-        each!(widen, h)
-    }
-    #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: Self::F32) {
         for (i, h) in each!(narrow, v).into_iter().enumerate() {
             // SAFETY: 16 u16 are writable by the caller's promise.
@@ -270,6 +264,14 @@ impl Simd for Neon {
         let h = unsafe { [vld1_u16(p), vld1_u16(p.add(4)), vld1_u16(p.add(8)), vld1_u16(p.add(12))] };
         let words = each!(vmovl_u16, h);
         each!(vreinterpretq_s32_u32, words)
+    }
+    #[inline(always)]
+    unsafe fn store_u16(self, p: *mut u16, v: Self::I32) {
+        let words = each!(vreinterpretq_u32_s32, v);
+        for (i, h) in each!(vmovn_u32, words).into_iter().enumerate() {
+            // SAFETY: 16 u16 are writable by the caller's promise.
+            unsafe { vst1_u16(p.add(4 * i), h) }
+        }
     }
     #[inline(always)]
     unsafe fn load_u8(self, p: *const u8) -> Self::I32 {

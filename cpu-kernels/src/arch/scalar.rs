@@ -80,10 +80,6 @@ impl Simd for Scalar {
         bits.map(|b| f16::from_bits(b).to_f32())
     }
     #[inline(always)]
-    fn widen_f16(self, halves: Self::I32) -> Self::F32 {
-        halves.map(|h| f16::from_bits(h as u16).to_f32())
-    }
-    #[inline(always)]
     unsafe fn store_f16(self, p: *mut u16, v: Self::F32) {
         let bits = v.map(|x| f16::from_f32(x).to_bits());
         // SAFETY: the caller's promise.
@@ -171,6 +167,12 @@ impl Simd for Scalar {
         // SAFETY: the caller's promise.
         let v: [u16; LANES] = unsafe { read(p) };
         v.map(i32::from)
+    }
+    #[inline(always)]
+    unsafe fn store_u16(self, p: *mut u16, v: Self::I32) {
+        let halves = v.map(|x| x as u16);
+        // SAFETY: the caller's promise.
+        unsafe { p.cast::<[u16; LANES]>().write_unaligned(halves) }
     }
     #[inline(always)]
     unsafe fn load_u8(self, p: *const u8) -> Self::I32 {

@@ -73,12 +73,21 @@ impl Rows<'_> {
             // SAFETY: `span` reaches from row 0 to the end of the 16 bytes of row 15.
             return unsafe { s.load_rows(span.as_ptr(), self.stride) };
         }
-        let mut staged = [0u8; 16 * LANES];
+        let staged = self.staged(start, valid);
+        // SAFETY: `staged` holds 16 rows of 16 bytes.
+        unsafe { s.load_rows(staged.as_ptr(), 16) }
+    }
+
+    /// 16 bytes of `valid` rows, from byte `start` on, and zeros for the other lanes. Not inlined: the addresses of
+    /// all rows would be kept up to date in the loop over the groups, which seldom needs them.
+    #[cold]
+    #[inline(never)]
+    fn staged(&self, start: usize, valid: usize) -> [u8; 16 * LANES] {
+        let mut staged = [0; 16 * LANES];
         for r in 0..valid {
             staged[16 * r..][..16].copy_from_slice(&self.bytes[start + r * self.stride..][..16]);
         }
-        // SAFETY: `staged` holds 16 rows of 16 bytes.
-        unsafe { s.load_rows(staged.as_ptr(), 16) }
+        staged
     }
 }
 
@@ -89,13 +98,13 @@ fn put_words<S: Simd>(s: S, line: &mut Line, v: S::I32) {
     unsafe { s.store_u32(line.0.as_mut_ptr(), v) }
 }
 
-/// Stores the half-precision numbers in the low halves of 16 words as vector `k` of a line.
+/// Stores the low halves of 16 words as vector `k` of a line.
 #[inline(always)]
 fn put_halves<S: Simd>(s: S, line: &mut Line, k: usize, words: S::I32) {
     let halves: &mut [u16; 32] = bytemuck::cast_mut(&mut line.0);
     let halves = &mut halves[LANES * k..][..LANES];
     // SAFETY: `halves` are 16 of them.
-    unsafe { s.store_f16(halves.as_mut_ptr(), s.widen_f16(words)) }
+    unsafe { s.store_u16(halves.as_mut_ptr(), words) }
 }
 
 /// Rows of blocks: f16 scale, with `MIN` f16 minimum, codes.

@@ -53,6 +53,18 @@ impl<F: PanelFormat> Tile<'_, F> {
             return self.run::<S, 1, true>(s, 0);
         }
         let mut token = 0;
+        while token + 16 <= self.tokens.count && S::INT_TILE >= 16 {
+            self.run::<S, 16, false>(s, token);
+            token += 16;
+        }
+        while token + 12 <= self.tokens.count && S::INT_TILE == 12 {
+            self.run::<S, 12, false>(s, token);
+            token += 12;
+        }
+        while token + 6 <= self.tokens.count && S::INT_TILE == 6 {
+            self.run::<S, 6, false>(s, token);
+            token += 6;
+        }
         while token + 8 <= self.tokens.count && S::INT_TILE >= 8 {
             self.run::<S, 8, false>(s, token);
             token += 8;
