@@ -69,8 +69,8 @@ fn code(v: f64, inv: f64) -> f64 {
     round_clamped_f64(v * inv, -8.0, 7.0)
 }
 
-/// `sum(a b)`: eight sums side by side, so that the additions need not wait for each other.
-fn dot(a: &[f64; GROUP], b: &[f64; GROUP]) -> f64 {
+/// `sum(a b)` of a multiple of eight products: eight sums side by side, so that the additions need not wait for each other.
+pub(crate) fn dot<const N: usize>(a: &[f64; N], b: &[f64; N]) -> f64 {
     let mut sums = [0.0; 8];
     for (a, b) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
         for lane in 0..8 {

@@ -8,7 +8,7 @@
 //! give the bytes of the unweighted writer whatever their value.
 
 use crate::error::{Error, check_len};
-use crate::least_squares::{Line, improve};
+use crate::least_squares::improve;
 use crate::quantize::{check_q4_0_row, check_q4_1_row, fit_block_weighted, optimal_block, q4_1_block};
 use crate::{BlockQ4_0, BlockQ4_1, GROUP, pack_nibbles};
 
@@ -120,8 +120,7 @@ pub fn q4_1_row_weighted(x: &[f32], importance: &[f32], out: &mut [BlockQ4_1]) -
 
 fn q4_1_block_weighted(x: &[f32; GROUP], w: &[f64; GROUP]) -> BlockQ4_1 {
     let rule = q4_1_block(x);
-    let start = Line::new(x, w, rule.scale, rule.min, rule.codes());
     // Decoded in f32, whatever the stored type.
-    let best = improve(x, w, start, f32::MAX);
-    BlockQ4_1 { scale: best.scale, min: best.bias, codes: pack_nibbles(&best.codes) }
+    let best = improve(x, w, (rule.scale, rule.min, rule.codes()), f32::MAX);
+    BlockQ4_1 { scale: best.scale, min: best.bias, codes: pack_nibbles(&best.codes()) }
 }

@@ -7,7 +7,7 @@
 use super::{AffineScale, GroupSize, check_row, code, pack8, parameters};
 use crate::error::Error;
 use crate::importance::{Weighted, check_importance};
-use crate::least_squares::{Line, improve};
+use crate::least_squares::improve;
 
 /// Quantizes a row to affine groups with scale and bias by least squares.
 ///
@@ -101,10 +101,10 @@ fn write_groups<S: AffineScale, const N: usize>(
             None => [1.0; N],
         };
         let (s, b) = parameters(x);
-        let rule = Line::new(x, &w, S::from_f32(s), S::from_f32(b), x.map(|v| code(v, s, b)));
+        let rule = (S::from_f32(s), S::from_f32(b), x.map(|v| code(v, s, b)));
         // MLX decodes in the stored type, in which nothing may become infinite.
         let best = improve(x, &w, rule, S::LIMIT);
-        for (word, codes) in packed.iter_mut().zip(best.codes.as_chunks::<8>().0) {
+        for (word, codes) in packed.iter_mut().zip(best.codes().as_chunks::<8>().0) {
             *word = pack8(codes);
         }
         (*scale, *bias) = (best.scale, best.bias);
