@@ -79,7 +79,7 @@ fn floats<'a>(gguf: &'a Gguf, info: &TensorInfo) -> Result<impl Iterator<Item = 
 /// A count from the f32 it is stored as.
 fn count(tensor: &str, index: usize, value: f32) -> Result<u64, Error> {
     // Below 2^63 the cast is exact.
-    if value >= 0.0 && value < 9.2e18 && value.fract() == 0.0 {
+    if (0.0..9.2e18).contains(&value) && value.fract() == 0.0 {
         Ok(value as u64)
     } else {
         Err(Error::Count { tensor: tensor.to_owned(), index, value })
