@@ -2,6 +2,7 @@
 // Denied rather than forbidden for the sake of `gguf::map`, the one exception.
 #![deny(unsafe_code)]
 
+pub mod calibrate;
 pub mod chat;
 pub mod embedded;
 pub mod evaluate;

@@ -345,13 +345,22 @@ const QUANTIZE_HELP: &str = "\
 Examples:
   halfbyte quantize F16.gguf Q4_0.gguf --type q4_0
   halfbyte quantize F16.gguf Q4_0.gguf --type q4_0 --keep token_embd.weight=q8_0 --keep '*.ffn_down.*=q4_1'
+  halfbyte quantize F16.gguf Q4_0.gguf --type q4_0 --method gptq --calibrate text.txt
+  halfbyte quantize F16.gguf Q4_0.gguf --type q4_0 --imatrix F16.imatrix.gguf
   halfbyte quantize Q4_K_M.gguf F16.gguf --type f16 --json | jq .relative_squared_error
 
 Tensors of two dimensions get the type; norms, biases and other vectors stay as they are, and so does a tensor that
 has the type already. The new file appears when it is complete; ended before, OUT is as it was.
 
-The methods of q4_0: max7 divides each group's biggest weight by 7; max gives it the code -8, as other programs do; fit
-tries twenty scales a group and takes the one with the least squared error. Size and speed are the same for all.
+Methods, for q4_0 and q4_1; size and speed of the result are the same for all:
+  max7     each group's biggest weight divided by 7 (q4_0)
+  max      the extremes of a group at the ends of the range, as other programs do [default for q4_1]
+  fit      twenty tries a group, the one with the least squared error [default for q4_0]
+  optimal  the least squared error there is; some ten times slower (q4_0)
+  gptq     weights rounded so that errors cancel in the outputs that a text gives; minutes, and by far the best
+
+fit and optimal can weigh columns by importance: from a file (--imatrix) or measured on a text (--calibrate). gptq needs
+a text. It keeps finished tensors in OUT.partial: stopped, it goes on from there when the same command is given again.
 
 The error is sum (w - q)^2 / sum w^2, with the weights w of IN and q of OUT; vectors are not in the total.";
 
@@ -368,9 +377,30 @@ pub(crate) struct QuantizeArgs {
     /// Type of the weights
     #[arg(long = "type", value_name = "TYPE", value_enum)]
     pub(crate) ty: FormatArg,
-    /// How q4_0 chooses its scales [default: fit]
+    /// How q4_0 and q4_1 choose scales and codes
     #[arg(long, value_name = "NAME", value_enum)]
     pub(crate) method: Option<MethodArg>,
+    /// Importance of columns, as `halfbyte imatrix` and llama.cpp write it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) imatrix: Option<PathBuf>,
+    /// A text like those that the model is for: what its matrices see on it decides what matters
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) calibrate: Option<PathBuf>,
+    /// Tokens of the text to use, in windows of --ctx (512)
+    #[arg(long, value_name = "N", default_value_t = 32768, value_parser = parse_positive, requires = "calibrate")]
+    pub(crate) calibrate_tokens: usize,
+    /// gptq: share of the mean second moment that is added to all of them
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = parse_damping)]
+    pub(crate) damping: f64,
+    /// gptq: take columns as they lie, not those with the largest activations first
+    #[arg(long)]
+    pub(crate) natural_order: bool,
+    /// Fail where weights would be quantized without the importance or the damping asked for
+    #[arg(long)]
+    pub(crate) strict: bool,
+    /// Take weights beyond a type's range to its end instead of failing
+    #[arg(long)]
+    pub(crate) saturate: bool,
     /// Another type for the tensors whose names fit a pattern (* any text, ? any character); the last that fits counts
     #[arg(long, value_name = "PATTERN=TYPE", value_parser = parse_keep)]
     pub(crate) keep: Vec<KeepArg>,
@@ -399,6 +429,21 @@ pub(crate) enum MethodArg {
     Max7,
     Max,
     Fit,
+    Optimal,
+    Gptq,
+}
+
+impl MethodArg {
+    /// The name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Max7 => "max7",
+            Self::Max => "max",
+            Self::Fit => "fit",
+            Self::Optimal => "optimal",
+            Self::Gptq => "gptq",
+        }
+    }
 }
 
 /// A type for the tensors of a pattern.
@@ -477,6 +522,11 @@ pub(crate) struct DoctorArgs {
 
 fn parse_positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected a whole number of at least 1".to_owned())
+}
+
+fn parse_damping(text: &str) -> Result<f64, String> {
+    let damping = text.parse().ok().filter(|d| (0.0..=1.0).contains(d));
+    damping.ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }
 
 fn parse_threads(text: &str) -> Result<usize, String> {

@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod calibration;
 mod chat;
 mod compare;
 mod console;

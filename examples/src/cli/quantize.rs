@@ -5,11 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use halfbyte_examples::gguf::{GgufWriter, HumanBytes};
-use halfbyte_examples::requantize::{Difference, Error, Format, Keep, Method, Plan, Written};
+use halfbyte_examples::requantize::{Difference, Error, Format, Keep, Method, Plan, Ready, Written};
 use halfbyte_threadpool::ThreadPool;
 use serde::Serialize;
 
 use super::args::{FormatArg, GlobalArgs, MethodArg, QuantizeArgs};
+use super::calibration::Calibration;
 use super::output::{self, note};
 use super::progress::Progress;
 use super::{compare, engine};
@@ -20,7 +21,7 @@ struct Output<'a> {
     output: String,
     #[serde(rename = "type")]
     ty: &'static str,
-    /// `null` if nothing is quantized to Q4_0.
+    /// `null` if nothing is quantized to 4 bits.
     method: Option<&'static str>,
     tensors: Vec<TensorJson<'a>>,
     weights: usize,
@@ -44,23 +45,43 @@ struct TensorJson<'a> {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
-    let (format, keep, method) = recipe(args)?;
+    let Recipe { format, keep, method } = recipe(args)?;
     let (input, out) = (args.input.display().to_string(), args.output.display().to_string());
     let gguf = engine::open(Some(&args.input))?;
     check_output(&args.input, &args.output, args.force)?;
-    let plan = Plan::new(&gguf, format, &keep).with_context(|| input.clone())?;
+    let mut plan = Plan::new(&gguf, format, &keep).with_context(|| input.clone())?;
+    if args.saturate {
+        plan.saturate();
+    }
     let pool = ThreadPool::new(engine::threads(global)?.value)?;
     let ctx = halfbyte_cpu_kernels::Context { pool: &pool, isa: engine::isa(global)?.value };
-    let mut writer = GgufWriter::create(&args.output, plan.metadata(), plan.tensors())?;
 
-    let mut progress = Progress::new(plan.n_weights())?;
-    let written = plan.write(ctx, &mut writer, |done| progress.show(done)).map_err(|error| {
-        // The input was opened long ago: what is wrong with a file now is that it cannot be written.
-        let file = if matches!(error, Error::Gguf(_)) { &out } else { &input };
-        anyhow::Error::new(error).context(file.clone())
-    })?;
+    // Both passes over the weights count.
+    let passes = 1 + usize::from(args.calibrate.is_some());
+    let mut progress = Progress::new(passes * plan.n_weights())?;
+    let calibration = Calibration::new(global, args, ctx, &gguf)?;
+    let mut warnings = calibration.weigh(&mut plan, &mut progress)?;
+    let checkpoint = match method {
+        Some(MethodArg::Gptq) => Some(calibration.round(&plan, &mut progress, &mut warnings)?),
+        _ => None,
+    };
+    refuse_or_tell(args.strict, &warnings)?;
+
+    let mut writer = GgufWriter::create(&args.output, plan.metadata(), plan.tensors())?;
+    let done_before = (passes - 1) * plan.n_weights();
+    let ready: &dyn Ready = checkpoint.as_ref().map_or(&(), |made| made as &dyn Ready);
+    let written =
+        plan.write(ctx, &mut writer, ready, |done| progress.show(done_before + done)).map_err(|error| {
+            // The input was opened long ago: what is wrong with a file now is that it cannot be written.
+            let file = if matches!(error, Error::Gguf(_)) { &out } else { &input };
+            anyhow::Error::new(error).context(file.clone())
+        })?;
     let Some(tensors) = written else { bail!("stopped; {out} is as it was") };
+    refuse_or_tell(args.strict, &remarks(&tensors))?;
     writer.commit()?;
+    if let Some(checkpoint) = checkpoint {
+        checkpoint.remove()?;
+    }
     let seconds = progress.seconds();
     drop(progress);
 
@@ -73,7 +94,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
         input,
         output: out,
         ty: format.tensor_type().name(),
-        method: method.map(Method::name),
+        method: method.map(MethodArg::name),
         tensors: tensors.iter().map(tensor_json).collect(),
         weights: plan.n_weights(),
         input_bytes: gguf.file_bytes(),
@@ -89,27 +110,99 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     Ok(())
 }
 
-/// What the options say: the type, the exceptions, and the method if there is anything to apply it to.
-fn recipe(args: &QuantizeArgs) -> Result<(Format, Vec<Keep>, Option<Method>)> {
-    let mut types = args.keep.iter().map(|keep| keep.ty).chain([args.ty]);
-    let has_q4_0 = types.any(|ty| ty == FormatArg::Q4_0);
-    if args.method.is_some() && !has_q4_0 {
-        bail!("--method is for q4_0, which neither --type nor --keep asks for");
+/// What the options say.
+struct Recipe {
+    format: Format,
+    keep: Vec<Keep>,
+    /// How 4-bit tensors are made, if there are any.
+    method: Option<MethodArg>,
+}
+
+fn recipe(args: &QuantizeArgs) -> Result<Recipe> {
+    let types = || args.keep.iter().map(|keep| keep.ty).chain([args.ty]);
+    let has = |wanted| types().any(|ty| ty == wanted);
+    let has_4_bits = has(FormatArg::Q4_0) || has(FormatArg::Q4_1);
+    let named = args.method;
+    if !has_4_bits {
+        for (option, is_there) in [
+            ("--method", named.is_some()),
+            ("--imatrix", args.imatrix.is_some()),
+            ("--calibrate", args.calibrate.is_some()),
+        ] {
+            if is_there {
+                bail!("{option} is for q4_0 and q4_1, which neither --type nor --keep asks for");
+            }
+        }
     }
-    let method = match args.method.unwrap_or(MethodArg::Fit) {
+    if let Some(method @ (MethodArg::Max7 | MethodArg::Optimal)) = named
+        && !has(FormatArg::Q4_0)
+    {
+        bail!("--method {} is for q4_0: expected max, fit or gptq for q4_1", method.name());
+    }
+    if named == Some(MethodArg::Gptq) && args.calibrate.is_none() {
+        bail!("--method gptq needs a text to calibrate on: expected --calibrate TEXT");
+    }
+    let weighed = args.imatrix.is_some() || args.calibrate.is_some();
+    if let Some(method @ (MethodArg::Max7 | MethodArg::Max)) = named
+        && weighed
+    {
+        bail!(
+            "--method {} minimises no error that columns could weigh in: expected fit, optimal or gptq",
+            method.name()
+        );
+    }
+    if args.imatrix.is_some() && args.calibrate.is_some() && named != Some(MethodArg::Gptq) {
+        bail!("both --imatrix and --calibrate say how important columns are: expected one of them");
+    }
+    // Of tensors that are not calibrated, gptq is the fit.
+    let method = |default| match named.unwrap_or(default) {
         MethodArg::Max7 => Method::Max7,
         MethodArg::Max => Method::Max,
-        MethodArg::Fit => Method::Fit,
+        MethodArg::Fit | MethodArg::Gptq => Method::Fit,
+        MethodArg::Optimal => Method::Optimal,
     };
+    // The fit of two parameters takes long: it is for those who ask for it, or for importance.
+    let q4_1 = if weighed { MethodArg::Fit } else { MethodArg::Max };
     let format = |ty| match ty {
         FormatArg::F32 => Format::F32,
         FormatArg::F16 => Format::F16,
         FormatArg::Q8_0 => Format::Q8_0,
-        FormatArg::Q4_0 => Format::Q4_0(method),
-        FormatArg::Q4_1 => Format::Q4_1,
+        FormatArg::Q4_0 => Format::Q4_0(method(MethodArg::Fit)),
+        FormatArg::Q4_1 => Format::Q4_1(method(q4_1)),
     };
     let keep = args.keep.iter().map(|keep| Keep { pattern: keep.pattern.clone(), format: format(keep.ty) });
-    Ok((format(args.ty), keep.collect(), has_q4_0.then_some(method)))
+    let default = if has(FormatArg::Q4_0) { MethodArg::Fit } else { q4_1 };
+    Ok(Recipe {
+        format: format(args.ty),
+        keep: keep.collect(),
+        method: has_4_bits.then_some(named.unwrap_or(default)),
+    })
+}
+
+/// Says what is not as it was asked for, or with `strict` ends there.
+fn refuse_or_tell(strict: bool, warnings: &[String]) -> Result<()> {
+    if strict && !warnings.is_empty() {
+        bail!("--strict: {}", warnings.join("; "));
+    }
+    for warning in warnings {
+        note!("warning: {warning}");
+    }
+    Ok(())
+}
+
+/// Warnings of tensors in which groups had no importance, or weights were out of range.
+fn remarks(tensors: &[Written]) -> Vec<String> {
+    let uniform = tensors.iter().filter(|t| t.uniform_groups > 0).map(|t| {
+        let (name, n) = (&t.tensor.name, t.uniform_groups);
+        format!(
+            "{name:?}: {n} groups without any importance were quantized as if all their columns had the same"
+        )
+    });
+    let saturated = tensors.iter().filter(|t| t.saturated > 0).map(|t| {
+        let (name, n) = (&t.tensor.name, t.saturated);
+        format!("{name:?}: {n} weights beyond the range of {} were taken to its end", t.tensor.ty)
+    });
+    uniform.chain(saturated).collect()
 }
 
 /// Refuses to take the place of the input, and without `force` that of anything.

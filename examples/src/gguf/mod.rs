@@ -176,6 +176,11 @@ impl Gguf {
         self.source.bytes().len()
     }
 
+    /// All bytes of the file.
+    pub(crate) fn content(&self) -> &[u8] {
+        self.source.bytes()
+    }
+
     /// Keys and values, in file order.
     pub fn metadata(&self) -> &Metadata {
         &self.parsed.metadata

@@ -11,11 +11,14 @@
 
 mod config;
 mod error;
+mod layerwise;
 mod session;
+mod step;
 mod weights;
 
 pub use config::{Architecture, Config};
 pub use error::Error;
+pub use layerwise::{Layerwise, Stage, Visitor};
 pub use session::{ActivationType, Session, SessionOptions};
 
 use crate::gguf::Gguf;

@@ -1,12 +1,9 @@
 //! One conversation: the KV caches, the working memory, and the forward pass.
 
-use super::weights::{LayerWeights, Linear};
-use super::{Config, Error, Model};
-use halfbyte_attention::{AttentionParams, KvCache, KvType, attention};
-use halfbyte_cpu_kernels::{
-    Context, Matrix, RopeTable, add_assign, gemm_f32, gemm_int8, quantize_activations, rms_norm, rope, swiglu,
-};
-use halfbyte_q8::Activations;
+use super::step::{Buffers, Input, Step, attention_params, embed};
+use super::{Error, Model};
+use halfbyte_attention::{AttentionParams, KvCache, KvType};
+use halfbyte_cpu_kernels::{Context, RopeTable, rms_norm};
 
 /// What quantized weights are multiplied by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -53,23 +50,6 @@ pub struct Session<'m> {
     buffers: Buffers,
 }
 
-/// Working memory for one chunk of rows, kept from step to step.
-#[derive(Debug, Default)]
-struct Buffers {
-    /// The residual stream.
-    x: Vec<f32>,
-    /// A norm's output, and what a layer adds to the residual stream.
-    h: Vec<f32>,
-    q: Vec<f32>,
-    k: Vec<f32>,
-    v: Vec<f32>,
-    attended: Vec<f32>,
-    gate: Vec<f32>,
-    up: Vec<f32>,
-    logits: Vec<f32>,
-    int8: Activations,
-}
-
 impl<'m> Session<'m> {
     /// An empty context on `model`.
     ///
@@ -81,8 +61,7 @@ impl<'m> Session<'m> {
             return Err(Error::Context { wanted: options.context, trained: c.context });
         }
         let options = SessionOptions { chunk: options.chunk.max(1), ..options };
-        let params =
-            AttentionParams::new(c.n_heads, c.n_kv_heads, c.head_dim, 1.0 / (c.head_dim as f32).sqrt())?;
+        let params = attention_params(c)?;
         let caches = (0..c.n_layers)
             .map(|_| KvCache::new(options.kv_type, c.n_kv_heads, c.head_dim, options.context))
             .collect::<Result<_, _>>()?;
@@ -193,13 +172,10 @@ impl<'m> Session<'m> {
     /// Takes `ids` through all layers; the residual stream of each stays in the buffers.
     fn forward(&mut self, ids: &[u32]) -> Result<(), Error> {
         let weights = &self.model.weights;
-        let width = self.model.config.width;
         let first = self.len();
         self.rope.extend_to(first + ids.len());
-        self.buffers.x.resize(ids.len() * width, 0.0);
-        for (&id, row) in ids.iter().zip(self.buffers.x.chunks_exact_mut(width)) {
-            weights.embedding.decode_row(self.ctx.isa, id as usize, row)?;
-        }
+        self.buffers.x.resize(ids.len() * self.model.config.width, 0.0);
+        embed(self.ctx, &weights.embedding, ids, &mut self.buffers.x)?;
         let step = Step {
             ctx: self.ctx,
             config: &self.model.config,
@@ -211,7 +187,9 @@ impl<'m> Session<'m> {
         };
         for (layer, cache) in weights.layers.iter().zip(&mut self.caches) {
             step.attend(layer, cache, &mut self.buffers)?;
-            step.feed_forward(layer, &mut self.buffers)?;
+            step.add_attended(layer, &mut self.buffers)?;
+            step.hidden(layer, &mut self.buffers)?;
+            step.add_hidden(layer, &mut self.buffers)?;
         }
         Ok(())
     }
@@ -226,113 +204,5 @@ impl<'m> Session<'m> {
         let input =
             Input::new(self.ctx, self.options.activations, &b.h, rows, &mut b.int8, [&weights.output])?;
         input.times(&weights.output, &mut b.logits)
-    }
-}
-
-/// What all layers of one forward pass share.
-#[derive(Clone, Copy)]
-struct Step<'a> {
-    ctx: Context<'a>,
-    config: &'a Config,
-    activations: ActivationType,
-    params: AttentionParams,
-    rope: &'a RopeTable,
-    /// Tokens taken together.
-    rows: usize,
-    /// The position of the first of them.
-    first: usize,
-}
-
-impl Step<'_> {
-    /// The first half of a layer: attention, added to the residual stream.
-    fn attend(self, w: &LayerWeights<'_>, cache: &mut KvCache, b: &mut Buffers) -> Result<(), Error> {
-        let (ctx, c) = (self.ctx, self.config);
-        b.h.resize(b.x.len(), 0.0);
-        rms_norm(ctx, &b.x, &w.attention_norm, c.norm_eps, &mut b.h)?;
-        let consumers = [&w.q.weight, &w.k.weight, &w.v.weight];
-        let input = Input::new(ctx, self.activations, &b.h, self.rows, &mut b.int8, consumers)?;
-        for (linear, y) in [(&w.q, &mut b.q), (&w.k, &mut b.k), (&w.v, &mut b.v)] {
-            input.times(&linear.weight, y)?;
-            add_bias(linear, y);
-        }
-        if let Some([q_norm, k_norm]) = &w.head_norms {
-            for (y, norm) in [(&mut b.q, q_norm), (&mut b.k, k_norm)] {
-                // The buffer of the attention's output is free until then.
-                b.attended.resize(y.len(), 0.0);
-                rms_norm(ctx, y, norm, c.norm_eps, &mut b.attended)?;
-                std::mem::swap(y, &mut b.attended);
-            }
-        }
-        rope(ctx, &mut b.q, c.n_heads, c.head_dim, self.rope, self.first)?;
-        rope(ctx, &mut b.k, c.n_kv_heads, c.head_dim, self.rope, self.first)?;
-        cache.append(ctx.isa, &b.k, &b.v, self.rows)?;
-        b.attended.resize(b.q.len(), 0.0);
-        attention(ctx, self.params, &b.q, cache, self.first, &mut b.attended)?;
-        let input =
-            Input::new(ctx, self.activations, &b.attended, self.rows, &mut b.int8, [&w.attention_output])?;
-        input.times(&w.attention_output, &mut b.h)?;
-        Ok(add_assign(ctx, &mut b.x, &b.h)?)
-    }
-
-    /// The second half of a layer: the feed-forward network, added to the residual stream.
-    fn feed_forward(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
-        let ctx = self.ctx;
-        rms_norm(ctx, &b.x, &w.feed_forward_norm, self.config.norm_eps, &mut b.h)?;
-        let input = Input::new(ctx, self.activations, &b.h, self.rows, &mut b.int8, [&w.gate, &w.up])?;
-        input.times(&w.gate, &mut b.gate)?;
-        input.times(&w.up, &mut b.up)?;
-        // `q` is as free as `attended` was: the product goes where the attention's input was.
-        b.q.resize(b.gate.len(), 0.0);
-        swiglu(ctx, &b.gate, &b.up, &mut b.q)?;
-        let input = Input::new(ctx, self.activations, &b.q, self.rows, &mut b.int8, [&w.down])?;
-        input.times(&w.down, &mut b.h)?;
-        Ok(add_assign(ctx, &mut b.x, &b.h)?)
-    }
-}
-
-fn add_bias(linear: &Linear<'_>, y: &mut [f32]) {
-    if let Some(bias) = &linear.bias {
-        for row in y.chunks_exact_mut(bias.len()) {
-            for (y, b) in row.iter_mut().zip(bias) {
-                *y += b;
-            }
-        }
-    }
-}
-
-/// Some rows on their way into matrices: as f32 and, if any of the matrices takes them so, as int8, made once.
-struct Input<'a> {
-    ctx: Context<'a>,
-    x: &'a [f32],
-    rows: usize,
-    int8: Option<&'a Activations>,
-}
-
-impl<'a> Input<'a> {
-    fn new<const N: usize>(
-        ctx: Context<'a>,
-        activations: ActivationType,
-        x: &'a [f32],
-        rows: usize,
-        int8: &'a mut Activations,
-        consumers: [&Matrix<'_>; N],
-    ) -> Result<Self, Error> {
-        let wanted = activations == ActivationType::Int8 && consumers.iter().any(|m| m.supports_int8());
-        let int8 = if wanted {
-            quantize_activations(ctx, x, rows, x.len() / rows, int8)?;
-            Some(&*int8)
-        } else {
-            None
-        };
-        Ok(Self { ctx, x, rows, int8 })
-    }
-
-    /// `y = W x` for all rows; `y` takes the size.
-    fn times(&self, w: &Matrix<'_>, y: &mut Vec<f32>) -> Result<(), Error> {
-        y.resize(self.rows * w.rows(), 0.0);
-        match self.int8 {
-            Some(int8) if w.supports_int8() => Ok(gemm_int8(self.ctx, w, int8, y)?),
-            _ => Ok(gemm_f32(self.ctx, w, self.x, self.rows, y)?),
-        }
     }
 }

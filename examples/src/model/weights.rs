@@ -19,7 +19,7 @@ pub(super) struct ModelWeights<'a> {
 }
 
 /// One layer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct LayerWeights<'a> {
     pub(super) attention_norm: Vec<f32>,
     pub(super) q: Linear<'a>,
@@ -35,7 +35,7 @@ pub(super) struct LayerWeights<'a> {
 }
 
 /// A matrix and perhaps a bias.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Linear<'a> {
     pub(super) weight: Matrix<'a>,
     pub(super) bias: Option<Vec<f32>>,

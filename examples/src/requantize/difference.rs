@@ -45,7 +45,7 @@ impl AddAssign for Difference {
 }
 
 /// Decodes a row of the tensor called `name` into `x`, which is as long; every weight is finite.
-pub(super) fn decode(
+pub(crate) fn decode(
     isa: Isa,
     matrix: &Matrix<'_>,
     name: &str,

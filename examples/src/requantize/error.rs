@@ -37,6 +37,24 @@ pub enum Error {
         /// Weights in a row.
         got: usize,
     },
+    /// Importances that are not one for each column of a tensor.
+    #[error("importance of tensor {tensor:?}: expected {expected} numbers, one a column, got {got}")]
+    Importance {
+        /// The tensor's name.
+        tensor: String,
+        /// Its columns.
+        expected: usize,
+        /// The numbers.
+        got: usize,
+    },
+    /// A tensor made earlier cannot be read back, or is not what it should be.
+    #[error("tensor {tensor:?} as made before")]
+    Ready {
+        /// The tensor's name.
+        tensor: String,
+        /// Why.
+        source: std::io::Error,
+    },
     /// A weight that is NaN or infinite.
     #[error("tensor {tensor:?}, row {row}, position {position}: {value} is not a finite weight")]
     NonFinite {

@@ -19,7 +19,7 @@
 //! let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors())?;
 //! let pool = halfbyte_threadpool::ThreadPool::new(2)?;
 //! let ctx = halfbyte_cpu_kernels::Context::new(&pool)?;
-//! let report = plan.write(ctx, &mut writer, |_| ControlFlow::Continue(()))?.expect("it was not stopped");
+//! let report = plan.write(ctx, &mut writer, &(), |_| ControlFlow::Continue(()))?.expect("it was not stopped");
 //! assert!(report.iter().all(|tensor| tensor.difference.relative_squared_error() < 0.02));
 //!
 //! let quantized = Gguf::from_vec(writer.finish()?)?;
@@ -37,7 +37,8 @@ mod write;
 
 pub use compare::{Pairing, difference};
 pub use difference::Difference;
+pub(crate) use difference::decode;
 pub use error::{EncodeError, Error};
 pub use format::{Format, Method};
 pub use plan::{Keep, Plan};
-pub use write::Written;
+pub use write::{Ready, Written};

@@ -33,6 +33,7 @@ pub struct Plan<'a> {
     pub(super) steps: Vec<Step<'a>>,
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
+    pub(super) saturate: bool,
 }
 
 /// What is done with a tensor.
@@ -41,7 +42,13 @@ pub(super) enum Step<'a> {
     /// Copied unseen.
     Vector,
     /// Written as the format, or copied where that is its type already.
-    Matrix { matrix: Matrix<'a>, format: Format, copy: bool },
+    Matrix {
+        matrix: Matrix<'a>,
+        format: Format,
+        copy: bool,
+        /// One number a column, if they are not all alike.
+        importance: Option<Vec<f32>>,
+    },
 }
 
 impl<'a> Plan<'a> {
@@ -71,10 +78,56 @@ impl<'a> Plan<'a> {
                 return Err(Error::RowLength { tensor: info.name.clone(), ty, expected, got });
             }
             let matrix = model::tensor_matrix(gguf, info)?;
-            steps.push(Step::Matrix { matrix, format, copy: info.ty == ty });
+            steps.push(Step::Matrix { matrix, format, copy: info.ty == ty, importance: None });
             tensors.push(TensorInfo::new(&info.name, ty, &info.dims)?);
         }
-        Ok(Self { gguf, steps, metadata: metadata(gguf, format), tensors })
+        Ok(Self { gguf, steps, metadata: metadata(gguf, format), tensors, saturate: false })
+    }
+
+    /// Gives columns the importance that `of` knows for a tensor's name. Asked for are the tensors whose new format
+    /// can make use of it; returned are the names of those it does not know, which are quantized as without.
+    ///
+    /// # Errors
+    /// [`Error::Importance`] if the numbers are not one a column.
+    pub fn weigh(&mut self, mut of: impl FnMut(&str) -> Option<Vec<f32>>) -> Result<Vec<String>, Error> {
+        let mut unknown = Vec::new();
+        for (info, step) in self.gguf.tensors().iter().zip(&mut self.steps) {
+            let Step::Matrix { format, copy: false, importance, .. } = step else { continue };
+            if !format.takes_importance() {
+                continue;
+            }
+            match of(&info.name) {
+                None => unknown.push(info.name.clone()),
+                Some(numbers) if numbers.len() != info.row_len() => {
+                    let (expected, got) = (info.row_len(), numbers.len());
+                    return Err(Error::Importance { tensor: info.name.clone(), expected, got });
+                }
+                numbers => *importance = numbers,
+            }
+        }
+        Ok(unknown)
+    }
+
+    /// Takes weights beyond what a type can hold to the end of its range, instead of refusing them.
+    pub fn saturate(&mut self) {
+        self.saturate = true;
+    }
+
+    /// The file.
+    pub(crate) fn source(&self) -> &'a Gguf {
+        self.gguf
+    }
+
+    /// The tensor called `name` if it is to be quantized: what it is, its weights, its new format and its columns'
+    /// importance.
+    pub(crate) fn quantized(&self, name: &str) -> Option<(&TensorInfo, Matrix<'a>, Format, Option<&[f32]>)> {
+        let (info, step) = self.gguf.tensors().iter().zip(&self.steps).find(|(info, _)| info.name == name)?;
+        match step {
+            Step::Matrix { matrix, format, copy: false, importance } => {
+                Some((info, *matrix, *format, importance.as_deref()))
+            }
+            _ => None,
+        }
     }
 
     /// The new file's metadata: the old with `general.file_type` and `general.quantization_version` set.

@@ -1,6 +1,6 @@
 //! Carrying out a plan: a few rows in memory at a time, on all threads.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::ops::{ControlFlow, Range};
 
 use halfbyte_cpu_kernels::Context;
@@ -26,6 +26,26 @@ pub struct Written {
     pub from: TensorType,
     /// What the conversion changed; nothing was summed for a vector, which is copied.
     pub difference: Difference,
+    /// Groups that had no importance and were quantized with equal ones.
+    pub uniform_groups: usize,
+    /// Weights taken to the end of the type's range ([`Plan::saturate`]).
+    pub saturated: usize,
+}
+
+/// Where tensors are that have been made already.
+pub trait Ready {
+    /// The bytes of the tensor called `name`, if it is there.
+    ///
+    /// # Errors
+    /// Whatever reading them may bring.
+    fn tensor(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+}
+
+/// No tensor has been made.
+impl Ready for () {
+    fn tensor(&self, _: &str) -> io::Result<Option<Vec<u8>>> {
+        Ok(None)
+    }
 }
 
 impl Plan<'_> {
@@ -33,27 +53,32 @@ impl Plan<'_> {
     /// [`tensors`](Self::tensors), and says what became of each. The bytes and the sums are the same for any number
     /// of threads. The writer is not finished.
     ///
+    /// A tensor that `ready` has is taken from there; `&()` has none.
+    ///
     /// `go_on` is called with the number of weights written so far, some thousands apart; if it breaks, so does this,
     /// with `None`.
     ///
     /// # Errors
-    /// [`Error::NonFinite`], [`Error::Encode`], and those of [`GgufWriter::append`]. What the writer has then is part
+    /// [`Error::NonFinite`], [`Error::Encode`], [`Error::Ready`], and those of [`GgufWriter::append`]. What the writer has then is part
     /// of a file.
     pub fn write<W: Write>(
         &self,
         ctx: Context<'_>,
         writer: &mut GgufWriter<W>,
+        ready: &dyn Ready,
         mut go_on: impl FnMut(usize) -> ControlFlow<()>,
     ) -> Result<Option<Vec<Written>>, Error> {
         let mut pieces = Vec::new();
         pieces.resize_with(ctx.pool.threads() * PIECES_PER_THREAD, Piece::default);
         let (mut report, mut done) = (Vec::new(), 0);
         for ((old, new), step) in self.gguf.tensors().iter().zip(self.tensors()).zip(&self.steps) {
-            let mut difference = Difference::default();
+            let mut counts = Counts::default();
             if let Step::Vector = step {
                 writer.append(self.gguf.bytes(old))?;
                 done += old.n_elements();
             } else {
+                let ready = self.ready(new, step, ready)?;
+                let job = Job { plan: self, old, step, ready: ready.as_deref() };
                 let piece_rows = (PIECE / old.row_len()).max(1);
                 for first in (0..old.n_rows()).step_by(piece_rows * pieces.len()) {
                     let left = old.n_rows() - first;
@@ -61,18 +86,12 @@ impl Plan<'_> {
                     let batch = &mut pieces[..batch_len];
                     ctx.pool.par_chunks_mut(batch, 1, |i, pieces| {
                         let start = first + i * piece_rows;
-                        pieces[0].convert(
-                            ctx,
-                            self,
-                            old,
-                            step,
-                            start..(start + piece_rows).min(old.n_rows()),
-                        );
+                        pieces[0].convert(ctx, job, start..(start + piece_rows).min(old.n_rows()));
                     });
                     for piece in batch {
                         std::mem::replace(&mut piece.outcome, Ok(()))?;
                         writer.append(&piece.bytes)?;
-                        difference += piece.difference;
+                        counts.take(&piece.counts);
                     }
                     done += left.min(batch_len * piece_rows) * old.row_len();
                     if go_on(done).is_break() {
@@ -80,10 +99,49 @@ impl Plan<'_> {
                     }
                 }
             }
-            report.push(Written { tensor: new.clone(), from: old.ty, difference });
+            let Counts { difference, uniform_groups, saturated } = counts;
+            report.push(Written { tensor: new.clone(), from: old.ty, difference, uniform_groups, saturated });
         }
         Ok(Some(report))
     }
+
+    /// The whole tensor `new` if it has been made already.
+    fn ready(&self, new: &TensorInfo, step: &Step<'_>, ready: &dyn Ready) -> Result<Option<Vec<u8>>, Error> {
+        let Step::Matrix { copy: false, .. } = step else { return Ok(None) };
+        let found = ready.tensor(&new.name).and_then(|found| match found {
+            Some(bytes) if bytes.len() != new.n_bytes => {
+                let what = format!("expected {} bytes, got {}", new.n_bytes, bytes.len());
+                Err(io::Error::new(io::ErrorKind::InvalidData, what))
+            }
+            found => Ok(found),
+        });
+        found.map_err(|source| Error::Ready { tensor: new.name.clone(), source })
+    }
+}
+
+/// What is summed over the rows of a tensor.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    difference: Difference,
+    uniform_groups: usize,
+    saturated: usize,
+}
+
+impl Counts {
+    fn take(&mut self, other: &Self) {
+        self.difference += other.difference;
+        self.uniform_groups += other.uniform_groups;
+        self.saturated += other.saturated;
+    }
+}
+
+/// A tensor to be converted.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    plan: &'a Plan<'a>,
+    old: &'a TensorInfo,
+    step: &'a Step<'a>,
+    ready: Option<&'a [u8]>,
 }
 
 /// Some rows on their way, with memory that is used again.
@@ -91,44 +149,37 @@ impl Plan<'_> {
 struct Piece {
     /// A row as it was.
     x: Vec<f32>,
+    /// The row within the type's range, if it has to be.
+    within: Vec<f32>,
     /// The row as it will be read.
     decoded: Vec<f32>,
     /// All rows as they will lie in the file.
     bytes: Vec<u8>,
-    difference: Difference,
+    counts: Counts,
     outcome: Result<(), Error>,
 }
 
 impl Default for Piece {
     fn default() -> Self {
-        let (x, decoded, bytes) = (Vec::new(), Vec::new(), Vec::new());
-        Self { x, decoded, bytes, difference: Difference::default(), outcome: Ok(()) }
+        let (x, within, decoded, bytes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { x, within, decoded, bytes, counts: Counts::default(), outcome: Ok(()) }
     }
 }
 
 impl Piece {
-    fn convert(
-        &mut self,
-        ctx: Context<'_>,
-        plan: &Plan<'_>,
-        old: &TensorInfo,
-        step: &Step<'_>,
-        rows: Range<usize>,
-    ) {
+    fn convert(&mut self, ctx: Context<'_>, job: Job<'_>, rows: Range<usize>) {
         self.bytes.clear();
-        self.difference = Difference::default();
-        self.outcome = self.convert_rows(ctx, plan, old, step, rows);
+        self.counts = Counts::default();
+        self.outcome = self.convert_rows(ctx, job, rows);
     }
 
-    fn convert_rows(
-        &mut self,
-        ctx: Context<'_>,
-        plan: &Plan<'_>,
-        old: &TensorInfo,
-        step: &Step<'_>,
-        rows: Range<usize>,
-    ) -> Result<(), Error> {
-        let Step::Matrix { matrix, format, copy } = step else { return Ok(()) };
+    fn convert_rows(&mut self, ctx: Context<'_>, job: Job<'_>, rows: Range<usize>) -> Result<(), Error> {
+        let Job { plan, old, step, ready } = job;
+        let Step::Matrix { matrix, format, copy, importance } = step else { return Ok(()) };
+        let wrong = |row, source| {
+            let (tensor, ty) = (old.name.clone(), format.tensor_type());
+            Error::Encode { tensor, row, ty, source }
+        };
         self.x.resize(old.row_len(), 0.0);
         self.decoded.resize(old.row_len(), 0.0);
         for row in rows {
@@ -136,16 +187,35 @@ impl Piece {
             if *copy {
                 let n = old.row_bytes();
                 self.bytes.extend_from_slice(&plan.gguf.bytes(old)[row * n..][..n]);
-                self.difference.take(&self.x, &self.x);
-            } else {
-                let encoded = format.encode(ctx, &self.x, &mut self.bytes, &mut self.decoded);
-                encoded.map_err(|source| {
-                    let (tensor, ty) = (old.name.clone(), format.tensor_type());
-                    Error::Encode { tensor, row, ty, source }
-                })?;
-                self.difference.take(&self.x, &self.decoded);
+                self.counts.difference.take(&self.x, &self.x);
+                continue;
             }
+            if let Some(ready) = ready {
+                let n = ready.len() / old.n_rows();
+                let bytes = &ready[row * n..][..n];
+                format.decode(bytes, &mut self.decoded).map_err(|source| wrong(row, source))?;
+                self.bytes.extend_from_slice(bytes);
+            } else {
+                self.within.clone_from(&self.x);
+                if plan.saturate {
+                    self.counts.saturated += saturate(&mut self.within, format.limit());
+                }
+                let (x, bytes) = (&self.within, &mut self.bytes);
+                let encoded = format.encode(ctx, x, importance.as_deref(), bytes, &mut self.decoded);
+                self.counts.uniform_groups += encoded.map_err(|source| wrong(row, source))?;
+            }
+            self.counts.difference.take(&self.x, &self.decoded);
         }
         Ok(())
     }
+}
+
+/// Takes the numbers beyond `limit` in magnitude there, and counts them.
+fn saturate(x: &mut [f32], limit: f32) -> usize {
+    let mut n = 0;
+    for x in x.iter_mut().filter(|x| x.abs() > limit) {
+        *x = limit.copysign(*x);
+        n += 1;
+    }
+    n
 }

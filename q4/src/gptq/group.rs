@@ -95,8 +95,8 @@ impl<const G: usize> Problem<'_, G> {
     /// The sums of least squares for given codes, all seen through the factor.
     fn sums(&self, codes: &[u8; G]) -> Sums {
         let (mut a, mut b, mut t) = ([0.0; G], [0.0; G], [0.0; G]);
-        for j in 0..G {
-            let code = f64::from(codes[j]);
+        for (j, &code) in codes.iter().enumerate() {
+            let code = f64::from(code);
             for (i, &l) in self.triangle[j][..=j].iter().enumerate() {
                 a[i] += l * code;
                 b[i] += l;

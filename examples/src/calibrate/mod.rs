@@ -1,0 +1,23 @@
+//! What a model's matrices are multiplied by, and weights that are rounded with that in mind.
+//!
+//! ```text
+//! text -> windows of tokens -> layer by layer, stage by stage:
+//!     inputs of the stage's matrices -> second moments -> Cholesky factor -> 4-bit rows with error compensation
+//!     the windows go on through the quantized matrices
+//! ```
+//!
+//! [`quantize`] makes the tensors of a [`Plan`](crate::requantize::Plan) that are to become Q4_0 or Q4_1, one after the
+//! other, into a [`Checkpoint`], from which the plan then takes them. Each matrix is calibrated on the inputs that it
+//! gets from the quantized matrices before it. Held in memory are the windows' activations ([`Layerwise`]), and
+//! for one stage at a time the second moments and their factor, 16 bytes times the square of the columns.
+//!
+//! [`Layerwise`]: crate::model::Layerwise
+
+mod checkpoint;
+mod error;
+mod gptq;
+mod moments;
+
+pub use checkpoint::{Checkpoint, Fingerprint};
+pub use error::Error;
+pub use gptq::{Progress, Recipe, Report, fingerprint, quantize};

@@ -1,0 +1,150 @@
+//! What a text or an imatrix has to say about a model's weights: `halfbyte quantize` and `halfbyte imatrix`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use halfbyte_cpu_kernels::Context;
+use halfbyte_examples::calibrate::{self, Checkpoint, Recipe};
+use halfbyte_examples::gguf::Gguf;
+use halfbyte_examples::model::Model;
+use halfbyte_examples::requantize::Plan;
+use halfbyte_examples::tokenizer::{Special, Tokenizer, TokenizerSpec};
+use halfbyte_q4::gptq::{Options, Order};
+
+use super::args::{GlobalArgs, QuantizeArgs};
+use super::progress::Progress;
+
+/// Tokens in a window when nobody asks for another number and the model can take so many.
+const DEFAULT_CONTEXT: usize = 512;
+
+/// A text for a model: consecutive windows of tokens.
+pub(crate) struct Text {
+    pub(crate) windows: Vec<Vec<u32>>,
+}
+
+impl Text {
+    /// Reads at most `limit` tokens of the text at `path`, in windows of `context`; what is left over from the last whole
+    /// window is dropped, unless it is all there is. A model that wants its first token gets it in place of a window's
+    /// first.
+    pub(crate) fn read(path: &Path, tokenizer: &Tokenizer, context: usize, limit: usize) -> Result<Self> {
+        let name = path.display();
+        let bytes = std::fs::read(path).with_context(|| format!("cannot read {name}"))?;
+        let text = std::str::from_utf8(&bytes).with_context(|| format!("{name} is not UTF-8"))?;
+        let mut ids = tokenizer.encode_prompt(text, Special::Off)?;
+        ids.truncate(limit);
+        if ids.is_empty() {
+            bail!("{name} is empty: expected a text to calibrate on");
+        }
+        if ids.len() > context {
+            ids.truncate(ids.len() / context * context);
+        }
+        let mut windows: Vec<Vec<u32>> = ids.chunks(context).map(<[u32]>::to_vec).collect();
+        if let Some(bos) = tokenizer.bos_id().filter(|_| tokenizer.add_bos()) {
+            windows.iter_mut().for_each(|window| window[0] = bos);
+        }
+        Ok(Self { windows })
+    }
+}
+
+/// Tokens in a window for `model`.
+pub(crate) fn window_length(global: &GlobalArgs, model: &Model<'_>) -> Result<usize> {
+    let trained = model.config().context;
+    let context = global.ctx.unwrap_or(DEFAULT_CONTEXT.min(trained));
+    if context > trained {
+        bail!("--ctx {context}: the model was trained for {trained} tokens");
+    }
+    Ok(context)
+}
+
+/// What a text is read by and read for.
+struct Subject<'a> {
+    model: Model<'a>,
+    text: Text,
+}
+
+/// What `halfbyte quantize` knows of a model's inputs.
+pub(crate) struct Calibration<'a> {
+    args: &'a QuantizeArgs,
+    ctx: Context<'a>,
+    gguf: &'a Gguf,
+    subject: Option<Subject<'a>>,
+}
+
+impl<'a> Calibration<'a> {
+    pub(crate) fn new(
+        global: &GlobalArgs,
+        args: &'a QuantizeArgs,
+        ctx: Context<'a>,
+        gguf: &'a Gguf,
+    ) -> Result<Self> {
+        let mut subject = None;
+        if let Some(path) = &args.calibrate {
+            let name = || args.input.display().to_string();
+            let model = Model::from_gguf(gguf).with_context(name)?;
+            let spec = TokenizerSpec::from_metadata(gguf.metadata());
+            let tokenizer = spec.and_then(|spec| Tokenizer::new(&spec)).with_context(name)?;
+            let context = window_length(global, &model)?;
+            let text = Text::read(path, &tokenizer, context, args.calibrate_tokens)?;
+            subject = Some(Subject { model, text });
+        }
+        Ok(Self { args, ctx, gguf, subject })
+    }
+
+    /// Gives `plan` the importance of columns. Returns what is to be warned of.
+    pub(crate) fn weigh(&self, plan: &mut Plan<'a>, progress: &mut Progress) -> Result<Vec<String>> {
+        let _ = (plan, progress);
+        Ok(Vec::new())
+    }
+
+    /// Where finished tensors are kept until all are.
+    fn checkpoint_path(&self) -> PathBuf {
+        let mut path = self.args.output.clone().into_os_string();
+        path.push(".partial");
+        path.into()
+    }
+
+    /// Rounds the tensors of `plan` with error compensation, from where an earlier run stopped.
+    pub(crate) fn round(
+        &self,
+        plan: &Plan<'_>,
+        progress: &mut Progress,
+        warnings: &mut Vec<String>,
+    ) -> Result<Checkpoint> {
+        let Some(Subject { model, text }) = &self.subject else { bail!("expected --calibrate TEXT") };
+        let order = if self.args.natural_order { Order::Natural } else { Order::Activation };
+        let recipe = Recipe {
+            options: Options { damping: self.args.damping, order },
+            scales_by_importance: self.args.imatrix.is_some(),
+        };
+        let path = self.checkpoint_path();
+        let fingerprint = calibrate::fingerprint(plan, &text.windows, recipe);
+        let mut checkpoint = Checkpoint::open(&path, fingerprint)?;
+        let made =
+            calibrate::quantize(self.ctx, model, plan, &text.windows, recipe, &mut checkpoint, &mut |p| {
+                progress.show(p.weights)
+            });
+        let report = match made {
+            Ok(report) => report,
+            Err(calibrate::Error::Stopped) => bail!(
+                "stopped; {} is as it was, and {} keeps {} tensors: the same command goes on from there",
+                self.args.output.display(),
+                path.display(),
+                checkpoint.len()
+            ),
+            Err(error) => return Err(error.into()),
+        };
+        warnings.extend(
+            report
+                .damped
+                .into_iter()
+                .map(|(tensors, damping)| format!("{tensors}: second moments needed a damping of {damping}")),
+        );
+        warnings.extend(
+            report
+                .unused
+                .into_iter()
+                .map(|tensors| format!("{tensors}: all inputs were 0, rounded without calibration")),
+        );
+        Ok(checkpoint)
+    }
+}
