@@ -176,7 +176,8 @@ fn errors_and_sizes_are_what_the_files_say() {
         let weights: usize = quantized.tensors().iter().map(TensorInfo::n_elements).sum();
         assert_close(&json["bits_per_weight"], 8.0 * bytes as f64 / weights as f64);
         assert_eq!(json["output_bytes"], quantized.file_bytes());
-        assert_eq!(json["method"], if method.is_empty() { Value::Null } else { method.into() });
+        let default = if ty == "q4_1" { "max".into() } else { Value::Null };
+        assert_eq!(json["method"], if method.is_empty() { default } else { method.into() });
         totals.push(errors);
 
         // `compare` measures the same.
@@ -346,6 +347,35 @@ fn what_cannot_be_written_is_named_and_leaves_the_file_as_it_was() {
 }
 
 #[test]
+fn weights_out_of_range_are_taken_to_its_end_if_asked_for() {
+    let dir = temp_dir();
+    let (input, out) = (at(&dir, "in.gguf"), at(&dir, "out.gguf"));
+    let mut weights = values(64);
+    (weights[3], weights[40]) = (1e9, -2e9);
+    write_f32(&input, &[("w.weight", &[64, 1], weights)]);
+    for (ty, limit) in
+        [("f16", 65504.0), ("q8_0", 127.0 * 65504.0), ("q4_0", 8.0 * 65504.0), ("q4_1", 65504.0)]
+    {
+        let done = quantize(&input, &out, &["--type", ty, "--saturate", "--force"]);
+        let said = format!(
+            r#"warning: "w.weight": 2 weights beyond the range of {} were taken to its end"#,
+            ty.to_uppercase()
+        );
+        assert!(done.stderr.contains(&said), "{}", done.stderr);
+        let gguf = Gguf::open(&out).unwrap();
+        let back = decode(&gguf, &gguf.tensors()[0]);
+        for (got, wanted) in [(back[3], limit), (back[40], -limit)] {
+            assert!((got / wanted - 1.0).abs() < 0.13, "{ty}: {got}, not {wanted}");
+        }
+        drop(gguf);
+        std::fs::write(&out, "precious").unwrap();
+        let error = quantize(&input, &out, &["--type", ty, "--saturate", "--strict", "--force"]).error();
+        assert!(error.starts_with("--strict: ") && error.contains("2 weights"), "{error}");
+        assert_eq!(std::fs::read(&out).unwrap(), b"precious");
+    }
+}
+
+#[test]
 fn a_stopped_conversion_leaves_the_file_as_it_was() {
     let dir = temp_dir();
     let out = at(&dir, "out.gguf");
@@ -356,7 +386,7 @@ fn a_stopped_conversion_leaves_the_file_as_it_was() {
     let pool = ThreadPool::new(2).unwrap();
     let mut seen = Vec::new();
     let ctx = Context { pool: &pool, isa: Isa::fastest() };
-    let written = plan.write(ctx, &mut writer, |done| {
+    let written = plan.write(ctx, &mut writer, &(), |done| {
         seen.push(done);
         if seen.len() < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
@@ -370,22 +400,49 @@ fn a_stopped_conversion_leaves_the_file_as_it_was() {
 #[test]
 fn wrong_usage_says_what_there_is() {
     for (more, said) in [
-        (&["--type", "q4_0", "--method", "gptq"][..], "[possible values: max7, max, fit]"),
+        (&["--type", "q4_0", "--method", "best"][..], "[possible values: max7, max, fit, optimal, gptq]"),
+        (&["--type", "q4_0", "--calibrate-tokens", "9"], "--calibrate <TEXT>"),
+        (&["--type", "q4_0", "--damping", "2"], "expected a number from 0 to 1"),
         (&["--type", "q4_k"], "[possible values: f32, f16, q8_0, q4_0, q4_1]"),
         (&["--type", "q4_0", "--keep", "x"], "expected PATTERN=TYPE"),
         (
             &["--type", "q4_0", "--keep", "x=q5"],
             r#""q5" is not a type: expected one of f32, f16, q8_0, q4_0, q4_1"#,
         ),
-        (&["--type", "q4_0", "--imatrix", "x"], "unexpected argument '--imatrix'"),
         (&[], "--type <TYPE>"),
     ] {
         let done = quantize(TINY, "out.gguf", more);
         assert_eq!(done.code, Some(2));
         assert!(done.stderr.contains(said), "{}", done.stderr);
     }
-    let error = quantize(TINY, "out.gguf", &["--type", "q8_0", "--method", "fit"]).error();
-    assert_eq!(error, "--method is for q4_0, which neither --type nor --keep asks for");
+    for (more, said) in [
+        (
+            &["--type", "q8_0", "--method", "fit"][..],
+            "--method is for q4_0 and q4_1, which neither --type nor --keep asks for",
+        ),
+        (
+            &["--type", "q8_0", "--imatrix", "x"],
+            "--imatrix is for q4_0 and q4_1, which neither --type nor --keep asks for",
+        ),
+        (
+            &["--type", "q4_1", "--method", "optimal"],
+            "--method optimal is for q4_0: expected max, fit or gptq for q4_1",
+        ),
+        (
+            &["--type", "q4_0", "--method", "gptq"],
+            "--method gptq needs a text to calibrate on: expected --calibrate TEXT",
+        ),
+        (
+            &["--type", "q4_0", "--method", "max", "--imatrix", "x"],
+            "--method max minimises no error that columns could weigh in: expected fit, optimal or gptq",
+        ),
+        (
+            &["--type", "q4_0", "--calibrate", "y", "--imatrix", "x"],
+            "both --imatrix and --calibrate say how important columns are: expected one of them",
+        ),
+    ] {
+        assert_eq!(quantize(TINY, "out.gguf", more).error(), said);
+    }
 }
 
 #[test]

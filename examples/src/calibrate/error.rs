@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::{model, requantize};
+use crate::{imatrix, model, requantize};
 
 /// What went wrong, or that somebody stopped it.
 #[non_exhaustive]
@@ -25,6 +25,9 @@ pub enum Error {
         /// What is wrong with their second moments.
         source: halfbyte_q4::Error,
     },
+    /// Squares of activations cannot be added up.
+    #[error(transparent)]
+    Imatrix(#[from] imatrix::Error),
     /// Something that is there is not the checkpoint of this run.
     #[error(
         "{} is not from this run (another input, text or option, or no checkpoint at all): remove it to begin anew",

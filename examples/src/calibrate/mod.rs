@@ -11,13 +11,17 @@
 //! gets from the quantized matrices before it. Held in memory are the windows' activations ([`Layerwise`]), and
 //! for one stage at a time the second moments and their factor, 16 bytes times the square of the columns.
 //!
+//! [`importance`] only adds up squares, for the writers that weigh columns and for other programs.
+//!
 //! [`Layerwise`]: crate::model::Layerwise
 
 mod checkpoint;
 mod error;
 mod gptq;
+mod importance;
 mod moments;
 
 pub use checkpoint::{Checkpoint, Fingerprint};
 pub use error::Error;
 pub use gptq::{Progress, Recipe, Report, fingerprint, quantize};
+pub use importance::importance;

@@ -111,6 +111,8 @@ pub(crate) enum Command {
     Kl(KlArgs),
     /// Convert a model's weights to another type
     Quantize(QuantizeArgs),
+    /// Measure on a text which columns of a model's matrices matter
+    Imatrix(ImatrixArgs),
     /// Measure how far a file's weights are from another's
     Compare(CompareArgs),
     /// Measure tokens a second: prompt (prefill) and reply (decode)
@@ -451,6 +453,49 @@ impl MethodArg {
 pub(crate) struct KeepArg {
     pub(crate) pattern: String,
     pub(crate) ty: FormatArg,
+}
+
+const IMATRIX_HELP: &str = "\
+Examples:
+  halfbyte imatrix --model F16.gguf --text text.txt F16.imatrix.gguf
+  halfbyte imatrix --model F16.gguf --text more.txt both.gguf --merge F16.imatrix.gguf
+  halfbyte quantize F16.gguf Q4_0.gguf --type q4_0 --imatrix F16.imatrix.gguf
+
+Written are sums of squared activations for every column of every matrix, the output matrix too (by the embedding's name
+where the two are one), in the formats that llama.cpp's tools read. The text is cut into windows of --ctx tokens [default:
+512]; what is left at the end is dropped.";
+
+/// Measure on a text which columns of a model's matrices matter.
+#[derive(Debug, Args)]
+#[command(after_help = IMATRIX_HELP)]
+pub(crate) struct ImatrixArgs {
+    /// The file to write
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// The text, in UTF-8; names of control tokens in it are text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) text: PathBuf,
+    /// Tokens of the text to use [default: all]
+    #[arg(long, value_name = "N", value_parser = parse_positive)]
+    pub(crate) tokens: Option<usize>,
+    /// Add what these files hold
+    #[arg(long, value_name = "FILE")]
+    pub(crate) merge: Vec<PathBuf>,
+    /// gguf, or dat, which older programs read
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = ImatrixFormatArg::Gguf)]
+    pub(crate) format: ImatrixFormatArg,
+    /// Replace OUT if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ImatrixFormatArg {
+    Gguf,
+    Dat,
 }
 
 const COMPARE_HELP: &str = "\

@@ -1,17 +1,19 @@
 //! What a text or an imatrix has to say about a model's weights: `halfbyte quantize` and `halfbyte imatrix`.
 
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use halfbyte_cpu_kernels::Context;
 use halfbyte_examples::calibrate::{self, Checkpoint, Recipe};
 use halfbyte_examples::gguf::Gguf;
+use halfbyte_examples::imatrix::Imatrix;
 use halfbyte_examples::model::Model;
 use halfbyte_examples::requantize::Plan;
 use halfbyte_examples::tokenizer::{Special, Tokenizer, TokenizerSpec};
 use halfbyte_q4::gptq::{Options, Order};
 
-use super::args::{GlobalArgs, QuantizeArgs};
+use super::args::{GlobalArgs, MethodArg, QuantizeArgs};
 use super::progress::Progress;
 
 /// Tokens in a window when nobody asks for another number and the model can take so many.
@@ -20,6 +22,7 @@ const DEFAULT_CONTEXT: usize = 512;
 /// A text for a model: consecutive windows of tokens.
 pub(crate) struct Text {
     pub(crate) windows: Vec<Vec<u32>>,
+    name: String,
 }
 
 impl Text {
@@ -42,7 +45,16 @@ impl Text {
         if let Some(bos) = tokenizer.bos_id().filter(|_| tokenizer.add_bos()) {
             windows.iter_mut().for_each(|window| window[0] = bos);
         }
-        Ok(Self { windows })
+        Ok(Self { windows, name: name.to_string() })
+    }
+
+    /// An imatrix for this text, with nothing in it yet.
+    pub(crate) fn imatrix(&self) -> Result<Imatrix> {
+        let longest = self.windows.iter().map(Vec::len).max().unwrap_or(0);
+        let chunk = u32::try_from(longest).ok().and_then(NonZeroU32::new);
+        let mut imatrix = Imatrix::new(chunk.context("expected windows of at least one token")?);
+        imatrix.add_dataset(&self.name);
+        Ok(imatrix)
     }
 }
 
@@ -66,7 +78,6 @@ struct Subject<'a> {
 pub(crate) struct Calibration<'a> {
     args: &'a QuantizeArgs,
     ctx: Context<'a>,
-    gguf: &'a Gguf,
     subject: Option<Subject<'a>>,
 }
 
@@ -87,13 +98,41 @@ impl<'a> Calibration<'a> {
             let text = Text::read(path, &tokenizer, context, args.calibrate_tokens)?;
             subject = Some(Subject { model, text });
         }
-        Ok(Self { args, ctx, gguf, subject })
+        Ok(Self { args, ctx, subject })
     }
 
-    /// Gives `plan` the importance of columns. Returns what is to be warned of.
-    pub(crate) fn weigh(&self, plan: &mut Plan<'a>, progress: &mut Progress) -> Result<Vec<String>> {
-        let _ = (plan, progress);
-        Ok(Vec::new())
+    /// Gives `plan` the importance of columns, if there is any to be had. Returns what is to be warned of.
+    pub(crate) fn weigh(
+        &self,
+        plan: &mut Plan<'_>,
+        method: Option<MethodArg>,
+        progress: &mut Progress,
+    ) -> Result<Vec<String>> {
+        let imatrix = match (&self.args.imatrix, &self.subject) {
+            (Some(path), _) => Imatrix::open(path).with_context(|| path.display().to_string())?,
+            (None, Some(Subject { model, text })) if method != Some(MethodArg::Gptq) => {
+                let mut imatrix = text.imatrix()?;
+                let share = |done| plan.n_weights() * done / text.windows.len();
+                let made = calibrate::importance(self.ctx, model, &text.windows, &mut imatrix, |done| {
+                    progress.show(share(done))
+                });
+                if let Err(calibrate::Error::Stopped) = made {
+                    bail!("stopped; {} is as it was", self.args.output.display());
+                }
+                made?;
+                imatrix
+            }
+            _ => return Ok(Vec::new()),
+        };
+        let unknown =
+            plan.weigh(|name, columns| Ok::<_, anyhow::Error>(imatrix.importance(name, columns)?))?;
+        let few = unknown.iter().take(3).map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ");
+        let others = if unknown.len() > 3 { ", ..." } else { "" };
+        let warning = || {
+            let n = unknown.len();
+            format!("no importance is known for {n} tensors, whose columns count alike: {few}{others}")
+        };
+        Ok((!unknown.is_empty()).then(warning).into_iter().collect())
     }
 
     /// Where finished tensors are kept until all are.

@@ -9,6 +9,7 @@ mod console;
 mod doctor;
 mod engine;
 mod evaluation;
+mod imatrix;
 mod inspect;
 mod kl;
 mod logits;
@@ -51,6 +52,7 @@ fn dispatch(Cli { global, command }: Cli) -> Result<()> {
         Command::Kl(args) => kl::run(&global, &args),
         Command::Quantize(args) => quantize::run(&global, &args),
         Command::Compare(args) => compare::run(&global, &args),
+        Command::Imatrix(args) => imatrix::run(&global, &args),
         Command::Bench(args) => bench::run(&global, &args),
         Command::Inspect(args) => inspect::run(&global, &args),
         Command::Doctor(args) => doctor::run(&global, &args),

@@ -21,11 +21,17 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
+    /// For so many weights.
     pub(crate) fn new(weights: usize) -> Result<Self> {
+        Self::of(weights, "weights")
+    }
+
+    /// For so many of something.
+    pub(crate) fn of(n: usize, what: &str) -> Result<Self> {
         console::handle_interrupts(false)?;
-        let template = "{bar:20} {percent}% of {len} weights, {eta} left";
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let bar = ProgressBar::with_draw_target(Some(weights as u64), ProgressDrawTarget::hidden());
+        let template = format!("{{bar:20}} {{percent}}% of {{len}} {what}, {{eta}} left");
+        let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = ProgressBar::with_draw_target(Some(n as u64), ProgressDrawTarget::hidden());
         Ok(Self {
             bar: bar.with_style(style),
             start: Instant::now(),
@@ -34,7 +40,7 @@ impl Progress {
         })
     }
 
-    /// Shows that so many weights are done, and says whether to go on.
+    /// Shows that so many are done, and says whether to go on.
     pub(crate) fn show(&mut self, done: usize) -> ControlFlow<()> {
         if !self.visible && self.start.elapsed() >= BAR_AFTER && io::stderr().is_terminal() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());

@@ -60,7 +60,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     let passes = 1 + usize::from(args.calibrate.is_some());
     let mut progress = Progress::new(passes * plan.n_weights())?;
     let calibration = Calibration::new(global, args, ctx, &gguf)?;
-    let mut warnings = calibration.weigh(&mut plan, &mut progress)?;
+    let mut warnings = calibration.weigh(&mut plan, method, &mut progress)?;
     let checkpoint = match method {
         Some(MethodArg::Gptq) => Some(calibration.round(&plan, &mut progress, &mut warnings)?),
         _ => None,
@@ -206,7 +206,7 @@ fn remarks(tensors: &[Written]) -> Vec<String> {
 }
 
 /// Refuses to take the place of the input, and without `force` that of anything.
-fn check_output(input: &Path, output: &Path, force: bool) -> Result<()> {
+pub(crate) fn check_output(input: &Path, output: &Path, force: bool) -> Result<()> {
     // Of a path that leads nowhere there is no file to lose.
     if let (Ok(input), Ok(found)) = (input.canonicalize(), output.canonicalize())
         && input == found

@@ -84,23 +84,27 @@ impl<'a> Plan<'a> {
         Ok(Self { gguf, steps, metadata: metadata(gguf, format), tensors, saturate: false })
     }
 
-    /// Gives columns the importance that `of` knows for a tensor's name. Asked for are the tensors whose new format
-    /// can make use of it; returned are the names of those it does not know, which are quantized as without.
+    /// Gives columns the importance that `of` knows for a tensor's name and number of columns. Asked for are the
+    /// tensors whose new format can make use of it; returned are the names of those it does not know, which are
+    /// quantized as without.
     ///
     /// # Errors
-    /// [`Error::Importance`] if the numbers are not one a column.
-    pub fn weigh(&mut self, mut of: impl FnMut(&str) -> Option<Vec<f32>>) -> Result<Vec<String>, Error> {
+    /// Those of `of`; [`Error::Importance`] if its numbers are not one a column.
+    pub fn weigh<E: From<Error>>(
+        &mut self,
+        mut of: impl FnMut(&str, usize) -> Result<Option<Vec<f32>>, E>,
+    ) -> Result<Vec<String>, E> {
         let mut unknown = Vec::new();
         for (info, step) in self.gguf.tensors().iter().zip(&mut self.steps) {
             let Step::Matrix { format, copy: false, importance, .. } = step else { continue };
             if !format.takes_importance() {
                 continue;
             }
-            match of(&info.name) {
+            match of(&info.name, info.row_len())? {
                 None => unknown.push(info.name.clone()),
                 Some(numbers) if numbers.len() != info.row_len() => {
                     let (expected, got) = (info.row_len(), numbers.len());
-                    return Err(Error::Importance { tensor: info.name.clone(), expected, got });
+                    return Err(Error::Importance { tensor: info.name.clone(), expected, got }.into());
                 }
                 numbers => *importance = numbers,
             }

@@ -27,10 +27,14 @@ pub struct Options {
     pub order: Order,
 }
 
-impl Default for Options {
+impl Options {
     /// Damping 0.01, activation order.
+    pub const DEFAULT: Self = Self { damping: 0.01, order: Order::Activation };
+}
+
+impl Default for Options {
     fn default() -> Self {
-        Self { damping: 0.01, order: Order::Activation }
+        Self::DEFAULT
     }
 }
 
