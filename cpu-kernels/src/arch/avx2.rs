@@ -98,7 +98,9 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     // Codes and magnitudes; with VNNI the codes plus 128.
     type Codes8 = [[__m256i; 2]; 2];
 
-    const INT_TILE: usize = 8;
+    // More than fits: the f32 sums go to memory and back once a group, and the codes are taken apart less often.
+    const INT_TILE: usize = 4;
+    const DOT8_TILE: usize = if VNNI { 4 } else { 2 };
     const FLOAT_TILE: (usize, usize) = (2, 3);
     const DOT8_START: i32 = if VNNI { -128 } else { 0 };
 

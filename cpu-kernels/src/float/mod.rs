@@ -16,6 +16,7 @@ use crate::matrix::{Matrix, Weights};
 use crate::output::Output;
 use crate::scratch::{Purpose, with_lines};
 use crate::simd::{Kernel, LANES, Simd};
+use tile::{Product, Weight};
 
 /// `y = W x` for one f32 vector: the decode step.
 ///
@@ -106,34 +107,39 @@ impl Kernel for RowsTimesTokens<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let cols = self.w.cols();
-        if let Weights::F32(w) = self.w.weights() {
-            let rows = &w[self.first * cols..][..self.count * cols];
-            tile::multiply(
-                s,
-                tile::Product {
-                    rows,
-                    cols,
-                    first: self.first,
-                    x: self.x,
-                    tokens: self.tokens,
-                    output: self.output,
-                },
-            );
-            return;
+        // With few tokens a handful of rows at a time stays in the first-level cache, and rows of half precision are
+        // widened as they are loaded.
+        let few = self.tokens <= S::FLOAT_TILE.1;
+        match self.w.weights() {
+            Weights::F32(w) => self.rows_as_they_are(s, w),
+            Weights::F16(w) if few => self.rows_as_they_are(s, w),
+            Weights::Bf16(w) if few => self.rows_as_they_are(s, w),
+            _ => self.rows_decoded(s, if few { S::FLOAT_TILE.0 } else { LANES }),
         }
-        // With few tokens a handful of rows at a time stays in the first-level cache.
-        let step = if self.tokens <= S::FLOAT_TILE.1 { S::FLOAT_TILE.0 } else { LANES };
+    }
+}
+
+impl RowsTimesTokens<'_> {
+    #[inline(always)]
+    fn rows_as_they_are<S: Simd, W: Weight>(self, s: S, w: &[W]) {
+        let cols = self.w.cols();
+        let rows = &w[self.first * cols..][..self.count * cols];
+        let (first, x, tokens, output) = (self.first, self.x, self.tokens, self.output);
+        tile::multiply(s, Product { rows, cols, first, x, tokens, output });
+    }
+
+    /// `step` rows at a time.
+    #[inline(always)]
+    fn rows_decoded<S: Simd>(self, s: S, step: usize) {
+        let cols = self.w.cols();
         let scratch: &mut [f32] = bytemuck::cast_slice_mut(self.scratch);
         let mut done = 0;
         while done < self.count {
             let n = step.min(self.count - done);
             let (first, rows) = (self.first + done, &mut scratch[..n * cols]);
             DecodeRows { matrix: self.w, first, rows: n, out: rows }.run(s);
-            tile::multiply(
-                s,
-                tile::Product { rows, cols, first, x: self.x, tokens: self.tokens, output: self.output },
-            );
+            let (x, tokens, output) = (self.x, self.tokens, self.output);
+            tile::multiply(s, Product { rows, cols, first, x, tokens, output });
             done += n;
         }
     }

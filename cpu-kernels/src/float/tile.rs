@@ -4,12 +4,61 @@
 
 use crate::output::Output;
 use crate::simd::{LANES, Simd};
+use half::{bf16, f16};
 
-/// Some f32 rows, the tokens to multiply them by, and where the products go.
+/// Weights that a tile widens to f32 as it loads them.
+pub(super) trait Weight: Copy + Send + Sync {
+    /// Sixteen weights.
+    ///
+    /// # Safety
+    /// `p` is valid for reading 16 of them.
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32;
+
+    /// One weight.
+    fn widen(self) -> f32;
+}
+
+impl Weight for f32 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe { s.load(p) }
+    }
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self
+    }
+}
+
+impl Weight for f16 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_f16(p.cast()) }
+    }
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self.to_f32()
+    }
+}
+
+impl Weight for bf16 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_bf16(p.cast()) }
+    }
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self.to_f32()
+    }
+}
+
+/// Some rows, the tokens to multiply them by, and where the products go.
 #[derive(Clone, Copy)]
-pub(super) struct Product<'a> {
+pub(super) struct Product<'a, W> {
     /// Whole rows of `cols` weights.
-    pub(super) rows: &'a [f32],
+    pub(super) rows: &'a [W],
     pub(super) cols: usize,
     /// The matrix row of `rows[0]`.
     pub(super) first: usize,
@@ -21,7 +70,7 @@ pub(super) struct Product<'a> {
 
 /// Multiplies all rows by all tokens.
 #[inline(always)]
-pub(super) fn multiply<S: Simd>(s: S, p: Product<'_>) {
+pub(super) fn multiply<S: Simd, W: Weight>(s: S, p: Product<'_, W>) {
     match S::FLOAT_TILE {
         (4, 6) => p.tokens_by::<S, 4, 6>(s),
         (2, 3) => p.tokens_by::<S, 2, 3>(s),
@@ -34,15 +83,25 @@ pub(super) fn multiply<S: Simd>(s: S, p: Product<'_>) {
 /// # Safety
 /// `i + 16` is at most the length of `x`.
 #[inline(always)]
-unsafe fn load_at<S: Simd>(s: S, x: &[f32], i: usize) -> S::F32 {
+unsafe fn load_at<S: Simd, W: Weight>(s: S, x: &[W], i: usize) -> S::F32 {
     debug_assert!(i + LANES <= x.len());
     // SAFETY: inside `x` by the caller's promise.
     let at = unsafe { x.as_ptr().add(i) };
-    // SAFETY: 16 f32 are readable there by the caller's promise.
-    unsafe { s.load(at) }
+    // SAFETY: 16 are readable there by the caller's promise.
+    unsafe { W::load(s, at) }
 }
 
-impl Product<'_> {
+/// Up to sixteen weights, the missing ones 0.
+#[inline(always)]
+fn load_partial<S: Simd, W: Weight>(s: S, w: &[W]) -> S::F32 {
+    let mut wide = [0.0; LANES];
+    for (wide, w) in wide.iter_mut().zip(w) {
+        *wide = w.widen();
+    }
+    s.load_slice(&wide)
+}
+
+impl<W: Weight> Product<'_, W> {
     #[inline(always)]
     fn tokens_by<S: Simd, const R: usize, const T: usize>(self, s: S) {
         let mut token = 0;
@@ -100,7 +159,7 @@ impl Product<'_> {
         }
         if full < cols {
             for r in 0..R {
-                let ws = s.load_partial(&w[r * cols + full..(r + 1) * cols]);
+                let ws = load_partial(s, &w[r * cols + full..(r + 1) * cols]);
                 for t in 0..T {
                     let xs = s.load_partial(&x[t * cols + full..(t + 1) * cols]);
                     acc[r][t] = s.fma(ws, xs, acc[r][t]);

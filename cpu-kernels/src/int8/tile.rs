@@ -52,28 +52,17 @@ impl<F: PanelFormat> Tile<'_, F> {
         if self.tokens.count == 1 {
             return self.run::<S, 1, true>(s, 0);
         }
+        let tile = if F::CODE_LINES == 4 { S::INT_TILE } else { S::DOT8_TILE };
         let mut token = 0;
-        while token + 16 <= self.tokens.count && S::INT_TILE >= 16 {
-            self.run::<S, 16, false>(s, token);
-            token += 16;
-        }
-        while token + 12 <= self.tokens.count && S::INT_TILE == 12 {
-            self.run::<S, 12, false>(s, token);
-            token += 12;
-        }
-        while token + 6 <= self.tokens.count && S::INT_TILE == 6 {
-            self.run::<S, 6, false>(s, token);
-            token += 6;
-        }
-        while token + 8 <= self.tokens.count && S::INT_TILE >= 8 {
+        while token + 8 <= self.tokens.count && tile >= 8 {
             self.run::<S, 8, false>(s, token);
             token += 8;
         }
-        while token + 4 <= self.tokens.count && S::INT_TILE >= 4 {
+        while token + 4 <= self.tokens.count && tile >= 4 {
             self.run::<S, 4, false>(s, token);
             token += 4;
         }
-        while token + 2 <= self.tokens.count && S::INT_TILE >= 2 {
+        while token + 2 <= self.tokens.count && tile >= 2 {
             self.run::<S, 2, false>(s, token);
             token += 2;
         }
@@ -132,9 +121,12 @@ impl<F: PanelFormat> Tile<'_, F> {
         let codes = &unit[parameters + k * F::CODE_LINES..][..F::CODE_LINES];
         // SAFETY: callers pass words and tokens that there are.
         let word = |i: usize, t: usize| unsafe { x.word(i, t) };
-        let dots: [S::I32; T] = if F::CODE_LINES == 4 {
-            let mut running: [S::Dot4; T] =
-                core::array::from_fn(|t| s.dot4_start(word(START, t).cast_signed()));
+        let mut dots = [s.splat_i32(0); T];
+        if F::CODE_LINES == 4 {
+            let mut running = [s.dot4_start(0); T];
+            for t in 0..T {
+                running[t] = s.dot4_start(word(START, t).cast_signed());
+            }
             let mask = s.splat_i32(0x0f0f_0f0f);
             for j in 0..4 {
                 let line = words(s, &codes[j]);
@@ -146,18 +138,20 @@ impl<F: PanelFormat> Tile<'_, F> {
                     running[t] = s.dot4(running[t], high, word(j + GROUP / 8, t).cast_signed());
                 }
             }
-            core::array::from_fn(|t| s.dot4_finish(running[t], word(START, t).cast_signed()))
+            for t in 0..T {
+                dots[t] = s.dot4_finish(running[t], word(START, t).cast_signed());
+            }
         } else {
-            let mut running: [S::I32; T] =
-                core::array::from_fn(|t| s.splat_i32(word(START, t).cast_signed()));
+            for t in 0..T {
+                dots[t] = s.splat_i32(word(START, t).cast_signed());
+            }
             for j in 0..8 {
                 let line = s.prepare8(words(s, &codes[j]));
                 for t in 0..T {
-                    running[t] = s.dot8(running[t], line, word(j, t).cast_signed());
+                    dots[t] = s.dot8(dots[t], line, word(j, t).cast_signed());
                 }
             }
-            running
-        };
+        }
         let scales = self.format.scales(s, unit, k);
         let minima = self.format.minima(s, unit, k);
         for t in 0..T {
