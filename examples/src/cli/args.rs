@@ -78,6 +78,10 @@ pub(crate) struct GlobalArgs {
     /// How keys and values are kept [default: f16 with int8 activations, f32 with f32]
     #[arg(long, global = true, value_name = "TYPE", value_enum)]
     pub(crate) kv_cache: Option<KvCacheArg>,
+    /// Use weights where the file has them instead of copies in the kernels' order: slower, but memory is shared with
+    /// other programs that have the file open
+    #[arg(long, global = true)]
+    pub(crate) no_pack: bool,
     /// Tokens that the context holds, prompt and reply together [default: the model's, at most 4096]
     #[arg(long, global = true, value_name = "N", value_parser = parse_positive)]
     pub(crate) ctx: Option<usize>,

@@ -90,9 +90,13 @@ impl<'a> Engine<'a> {
         let isa = isa(global)?;
         let threads = threads(global)?;
         let name = model_name(global.model.as_deref());
-        let model = Model::from_gguf(gguf).with_context(|| name.clone())?;
+        let mut model = Model::from_gguf(gguf).with_context(|| name.clone())?;
         let options = session_options(model.config(), global);
         let pool = ThreadPool::new(threads.value)?;
+        // What f32 activations are multiplied by is decoded from where it lies.
+        if options.activations == ActivationType::Int8 && !global.no_pack {
+            model.pack(Context { pool: &pool, isa: isa.value })?;
+        }
         Ok(Self { name, model, pool, threads, isa, options, gguf })
     }
 

@@ -1,4 +1,4 @@
-//! The one unsafe call of this crate: mapping a model file into memory.
+//! The unsafe calls of this crate: mapping a model file into memory, and giving its pages back.
 
 use std::fs::File;
 use std::io;
@@ -22,4 +22,22 @@ pub(super) fn map(file: &File) -> io::Result<Mmap> {
     // paragraph above says why breaking it yields wrong numbers or a killed
     // process and not a wrong length or an invalid value.
     unsafe { Mmap::map(file) }
+}
+
+/// Lets the system take back the pages of `map`; reading them brings them back from the file.
+#[allow(
+    unsafe_code,
+    reason = "the kind of advice that loses data in writable mappings; this one is not writable"
+)]
+pub(super) fn release(map: &Mmap) {
+    #[cfg(unix)]
+    {
+        // SAFETY: the mapping is shared and read-only: dropped pages are read from the file again, which has the same
+        // bytes as before under the condition of `map`.
+        let advised = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+        // Advice: nothing depends on it.
+        let _ = advised;
+    }
+    #[cfg(not(unix))]
+    let _ = map;
 }

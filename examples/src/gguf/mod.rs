@@ -176,6 +176,13 @@ impl Gguf {
         self.source.bytes().len()
     }
 
+    /// Tells the system that the file's pages are not needed for now; they come back when they are read.
+    pub(crate) fn release_pages(&self) {
+        if let Source::Mapped(map) = &self.source {
+            map::release(map);
+        }
+    }
+
     /// All bytes of the file.
     pub(crate) fn content(&self) -> &[u8] {
         self.source.bytes()

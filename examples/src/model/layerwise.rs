@@ -5,7 +5,7 @@
 
 use super::session::ActivationType;
 use super::step::{Buffers, Step, attention_params, embed};
-use super::weights::LayerWeights;
+use super::weights::{LayerWeights, Weight};
 use super::{Error, Model};
 use halfbyte_attention::{KvCache, KvType};
 use halfbyte_cpu_kernels::{Context, Matrix, Weights, rms_norm};
@@ -103,7 +103,7 @@ impl<'m> Layerwise<'m> {
                 return Err(Error::Token { id, n_vocab: c.n_vocab });
             }
             let mut x = vec![0.0; ids.len() * c.width];
-            embed(ctx, &model.weights.embedding, ids, &mut x)?;
+            embed(ctx, &model.weights.embedding.matrix(), ids, &mut x)?;
             Ok(InFlight { rows: ids.len(), x, inner: Vec::new() })
         });
         let windows = embedded.collect::<Result<_, _>>()?;
@@ -200,13 +200,13 @@ impl<'m> Layerwise<'m> {
 }
 
 /// Puts `changed` in the place of matrices, as far as there are any.
-fn replace<'a, const N: usize>(matrices: [&mut Matrix<'a>; N], changed: &'a [Vec<f32>]) {
-    for (matrix, changed) in matrices.into_iter().zip(changed) {
+fn replace<'a, const N: usize>(weights: [&mut Weight<'a>; N], changed: &'a [Vec<f32>]) {
+    for (weight, changed) in weights.into_iter().zip(changed) {
         if !changed.is_empty() {
-            let size = (matrix.rows(), matrix.cols());
-            *matrix = Matrix::new(Weights::F32(changed), size.0, size.1).unwrap_or_else(|e| {
-                panic!("a changed matrix of {} x {} has another size: {e}", size.0, size.1)
-            });
+            let (rows, cols) = (weight.matrix().rows(), weight.matrix().cols());
+            let matrix = Matrix::new(Weights::F32(changed), rows, cols)
+                .unwrap_or_else(|e| panic!("a changed matrix of {rows} x {cols} has another size: {e}"));
+            *weight = Weight::InPlace(matrix);
         }
     }
 }

@@ -175,7 +175,7 @@ impl<'m> Session<'m> {
         let first = self.len();
         self.rope.extend_to(first + ids.len());
         self.buffers.x.resize(ids.len() * self.model.config.width, 0.0);
-        embed(self.ctx, &weights.embedding, ids, &mut self.buffers.x)?;
+        embed(self.ctx, &weights.embedding.matrix(), ids, &mut self.buffers.x)?;
         let step = Step {
             ctx: self.ctx,
             config: &self.model.config,
@@ -201,8 +201,8 @@ impl<'m> Session<'m> {
         let x = &b.x[first * config.width..][..rows * config.width];
         b.h.resize(x.len(), 0.0);
         rms_norm(self.ctx, x, &weights.norm, config.norm_eps, &mut b.h)?;
-        let input =
-            Input::new(self.ctx, self.options.activations, &b.h, rows, &mut b.int8, [&weights.output])?;
-        input.times(&weights.output, &mut b.logits)
+        let output = weights.output.matrix();
+        let input = Input::new(self.ctx, self.options.activations, &b.h, rows, &mut b.int8, [output])?;
+        input.times(&output, &mut b.logits)
     }
 }

@@ -71,10 +71,10 @@ impl Step<'_> {
         let (ctx, c) = (self.ctx, self.config);
         b.h.resize(b.x.len(), 0.0);
         rms_norm(ctx, &b.x, &w.attention_norm, c.norm_eps, &mut b.h)?;
-        let consumers = [&w.q.weight, &w.k.weight, &w.v.weight];
+        let consumers = [w.q.weight.matrix(), w.k.weight.matrix(), w.v.weight.matrix()];
         let input = Input::new(ctx, self.activations, &b.h, self.rows, &mut b.int8, consumers)?;
         for (linear, y) in [(&w.q, &mut b.q), (&w.k, &mut b.k), (&w.v, &mut b.v)] {
-            input.times(&linear.weight, y)?;
+            input.times(&linear.weight.matrix(), y)?;
             add_bias(linear, y);
         }
         if let Some([q_norm, k_norm]) = &w.head_norms {
@@ -94,29 +94,29 @@ impl Step<'_> {
 
     /// Adds what [`Self::attend`] found to the residual stream, through the layer's output matrix.
     pub(super) fn add_attended(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
-        let (ctx, consumers) = (self.ctx, [&w.attention_output]);
-        let input = Input::new(ctx, self.activations, &b.attended, self.rows, &mut b.int8, consumers)?;
-        input.times(&w.attention_output, &mut b.h)?;
+        let (ctx, output) = (self.ctx, w.attention_output.matrix());
+        let input = Input::new(ctx, self.activations, &b.attended, self.rows, &mut b.int8, [output])?;
+        input.times(&output, &mut b.h)?;
         Ok(add_assign(ctx, &mut b.x, &b.h)?)
     }
 
     /// The hidden layer of the feed-forward network: `b.hidden`, from the residual stream.
     pub(super) fn hidden(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
-        let ctx = self.ctx;
+        let (ctx, gate, up) = (self.ctx, w.gate.matrix(), w.up.matrix());
         b.h.resize(b.x.len(), 0.0);
         rms_norm(ctx, &b.x, &w.feed_forward_norm, self.config.norm_eps, &mut b.h)?;
-        let input = Input::new(ctx, self.activations, &b.h, self.rows, &mut b.int8, [&w.gate, &w.up])?;
-        input.times(&w.gate, &mut b.gate)?;
-        input.times(&w.up, &mut b.up)?;
+        let input = Input::new(ctx, self.activations, &b.h, self.rows, &mut b.int8, [gate, up])?;
+        input.times(&gate, &mut b.gate)?;
+        input.times(&up, &mut b.up)?;
         b.hidden.resize(b.gate.len(), 0.0);
         Ok(swiglu(ctx, &b.gate, &b.up, &mut b.hidden)?)
     }
 
     /// Adds what [`Self::hidden`] found to the residual stream, through the layer's down matrix.
     pub(super) fn add_hidden(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
-        let ctx = self.ctx;
-        let input = Input::new(ctx, self.activations, &b.hidden, self.rows, &mut b.int8, [&w.down])?;
-        input.times(&w.down, &mut b.h)?;
+        let (ctx, down) = (self.ctx, w.down.matrix());
+        let input = Input::new(ctx, self.activations, &b.hidden, self.rows, &mut b.int8, [down])?;
+        input.times(&down, &mut b.h)?;
         Ok(add_assign(ctx, &mut b.x, &b.h)?)
     }
 }
@@ -146,9 +146,9 @@ impl<'a> Input<'a> {
         x: &'a [f32],
         rows: usize,
         int8: &'a mut Activations,
-        consumers: [&Matrix<'_>; N],
+        consumers: [Matrix<'_>; N],
     ) -> Result<Self, Error> {
-        let wanted = activations == ActivationType::Int8 && consumers.iter().any(|m| m.supports_int8());
+        let wanted = activations == ActivationType::Int8 && consumers.iter().any(Matrix::supports_int8);
         let int8 = if wanted {
             quantize_activations(ctx, x, rows, x.len() / rows, int8)?;
             Some(&*int8)

@@ -4,17 +4,17 @@ use super::Error;
 use super::config::{Architecture, Config};
 use crate::gguf::{Gguf, TensorInfo, TensorType};
 use half::{bf16, f16};
-use halfbyte_cpu_kernels::{Matrix, Weights};
+use halfbyte_cpu_kernels::{Context, Matrix, PackedMatrix, Weights};
 use std::collections::HashSet;
 
-/// All weights of a model, borrowed from its file.
+/// All weights of a model, borrowed from its file or packed.
 #[derive(Debug)]
 pub(super) struct ModelWeights<'a> {
-    pub(super) embedding: Matrix<'a>,
+    pub(super) embedding: Weight<'a>,
     pub(super) layers: Vec<LayerWeights<'a>>,
     pub(super) norm: Vec<f32>,
     /// The embedding again where the two are tied.
-    pub(super) output: Matrix<'a>,
+    pub(super) output: Weight<'a>,
     pub(super) tied: bool,
 }
 
@@ -27,17 +27,36 @@ pub(super) struct LayerWeights<'a> {
     pub(super) v: Linear<'a>,
     /// Norms over each head of q and k, where the architecture has them.
     pub(super) head_norms: Option<[Vec<f32>; 2]>,
-    pub(super) attention_output: Matrix<'a>,
+    pub(super) attention_output: Weight<'a>,
     pub(super) feed_forward_norm: Vec<f32>,
-    pub(super) gate: Matrix<'a>,
-    pub(super) up: Matrix<'a>,
-    pub(super) down: Matrix<'a>,
+    pub(super) gate: Weight<'a>,
+    pub(super) up: Weight<'a>,
+    pub(super) down: Weight<'a>,
+}
+
+/// A weight matrix.
+#[derive(Clone, Debug)]
+pub(super) enum Weight<'a> {
+    /// Where the file has it.
+    InPlace(Matrix<'a>),
+    /// In the order in which kernels read it.
+    Packed(PackedMatrix),
+}
+
+impl Weight<'_> {
+    /// For kernels.
+    pub(super) fn matrix(&self) -> Matrix<'_> {
+        match self {
+            Self::InPlace(matrix) => *matrix,
+            Self::Packed(packed) => packed.as_matrix(),
+        }
+    }
 }
 
 /// A matrix and perhaps a bias.
 #[derive(Clone, Debug)]
 pub(super) struct Linear<'a> {
-    pub(super) weight: Matrix<'a>,
+    pub(super) weight: Weight<'a>,
     pub(super) bias: Option<Vec<f32>>,
 }
 
@@ -48,10 +67,10 @@ struct Taker<'a> {
 }
 
 impl<'a> Taker<'a> {
-    fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix<'a>, Error> {
+    fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Weight<'a>, Error> {
         let info = self.gguf.tensor(name)?;
         self.taken.insert(name.to_owned());
-        matrix(self.gguf, info, rows, cols)
+        Ok(Weight::InPlace(matrix(self.gguf, info, rows, cols)?))
     }
 
     fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, Error> {
@@ -108,7 +127,7 @@ impl<'a> ModelWeights<'a> {
         }
         let norm = take.vector("output_norm.weight", c.width)?;
         let tied = gguf.opt_tensor("output.weight").is_none();
-        let output = if tied { embedding } else { take.matrix("output.weight", c.n_vocab, c.width)? };
+        let output = if tied { embedding.clone() } else { take.matrix("output.weight", c.n_vocab, c.width)? };
         // Read with the hyperparameters.
         take.taken.insert("rope_freqs.weight".to_owned());
         if let Some(extra) = gguf.tensors().iter().find(|t| !take.taken.contains(&t.name)) {
@@ -121,13 +140,66 @@ impl<'a> ModelWeights<'a> {
     }
 
     /// Every matrix that each token is multiplied by.
-    pub(super) fn matrices(&self) -> impl Iterator<Item = &Matrix<'a>> {
-        self.layers
-            .iter()
-            .flat_map(|l| {
-                [&l.q.weight, &l.k.weight, &l.v.weight, &l.attention_output, &l.gate, &l.up, &l.down]
-            })
-            .chain([&self.output])
+    pub(super) fn matrices(&self) -> impl Iterator<Item = Matrix<'_>> {
+        self.layers.iter().flat_map(LayerWeights::weights).chain([&self.output]).map(Weight::matrix)
+    }
+
+    /// Packs what can be, a batch at a time; calls `done` after each.
+    pub(super) fn pack(&mut self, ctx: Context<'_>, mut done: impl FnMut()) -> Result<(), Error> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        for weight in self.layers.iter_mut().flat_map(LayerWeights::weights_mut).chain([&mut self.output]) {
+            if let Weight::InPlace(matrix) = weight
+                && matrix.supports_int8()
+            {
+                bytes += matrix.bytes();
+                batch.push(weight);
+            }
+            if bytes >= PACK_BATCH {
+                pack(ctx, &mut batch)?;
+                bytes = 0;
+                done();
+            }
+        }
+        pack(ctx, &mut batch)?;
+        if self.tied {
+            self.embedding = self.output.clone();
+        }
+        done();
+        Ok(())
+    }
+}
+
+/// Bytes that are packed together: large enough for huge pages to be filled, small beside a model.
+const PACK_BATCH: usize = 64 << 20;
+
+/// Packs and empties a batch.
+fn pack(ctx: Context<'_>, batch: &mut Vec<&mut Weight<'_>>) -> Result<(), Error> {
+    let matrices: Vec<_> = batch.iter().map(|weight| weight.matrix()).collect();
+    let packed = PackedMatrix::pack_all(ctx, &matrices)?;
+    for (weight, packed) in batch.drain(..).zip(packed) {
+        *weight = Weight::Packed(packed);
+    }
+    Ok(())
+}
+
+impl<'a> LayerWeights<'a> {
+    fn weights(&self) -> [&Weight<'a>; 7] {
+        [
+            &self.q.weight,
+            &self.k.weight,
+            &self.v.weight,
+            &self.attention_output,
+            &self.gate,
+            &self.up,
+            &self.down,
+        ]
+    }
+
+    /// In the order in which a token reads them.
+    fn weights_mut(&mut self) -> [&mut Weight<'a>; 7] {
+        let Self { q, k, v, attention_output, gate, up, down, .. } = self;
+        [&mut q.weight, &mut k.weight, &mut v.weight, attention_output, gate, up, down]
     }
 }
 
