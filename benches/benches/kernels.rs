@@ -3,13 +3,16 @@
 //! Names are `group/kernel/isa/shape`; a matrix's shape is rows x columns, with x tokens for a prompt:
 //!
 //! ```text
-//! cargo bench -p halfbyte-benches --bench kernels -- decode/q4_0_int8    one kernel
-//! cargo bench -p halfbyte-benches --bench kernels -- avx2/576x1536       one path on one shape
+//! cargo bench -p halfbyte-benches --bench kernels -- decode/q4_0_packed_int8   one kernel
+//! cargo bench -p halfbyte-benches --bench kernels -- avx2/576x1536             one path on one shape
+//! cargo bench -p halfbyte-benches --bench kernels -- memory                    the yardstick of decode
 //! ```
 //!
-//! `decode` counts the bytes of weights that a second brings, `prefill` the multiplications and additions. The
-//! shapes are those of SmolLM2-135M and of a Llama of a billion parameters; `HALFBYTE_BENCH_LARGE=1` adds those of
-//! eight billion. The scalar path runs the small shape alone: it takes seconds for one product of the others.
+//! `decode` counts the bytes of weights that a second brings: each product reads another copy of the matrix, so
+//! that no cache has it, as a model's next token finds it. `memory/read` is what the machine brings when nothing is
+//! computed. `prefill` counts multiplications and additions. `packed` weights are a `PackedMatrix`. The shapes are
+//! those of SmolLM2-135M and of a Llama of a billion parameters; `HALFBYTE_BENCH_LARGE=1` adds those of eight billion
+//! and prompts of 512. The scalar path runs the small shape alone: it takes seconds for one product of the others.
 
 #![allow(missing_docs, reason = "criterion_main! makes a public function")]
 
@@ -18,7 +21,7 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::f16;
 use halfbyte_cpu_kernels::{
-    Context, Isa, Matrix, RopeOrder, RopeTable, Weights, add_assign, gemm_f32, gemm_int8,
+    Context, Isa, Matrix, PackedMatrix, RopeOrder, RopeTable, Weights, add_assign, gemm_f32, gemm_int8,
     quantize_activations, rms_norm, rope, softmax, swiglu,
 };
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
@@ -31,6 +34,9 @@ const SHAPES: [(usize, usize); 2] = [(576, 1536), (2048, 8192)];
 const LARGE_SHAPES: [(usize, usize); 2] = [(4096, 4096), (4096, 14336)];
 /// Tokens of a prompt, or of several sequences decoded at once.
 const TOKENS: [usize; 2] = [8, 64];
+const LARGE_TOKENS: [usize; 1] = [512];
+/// Bytes of weights that decode reads before it comes back to the same ones: beyond any cache.
+const COLD: usize = 256 << 20;
 
 /// A few bits that differ from element to element; what they are does not change the speed.
 fn bits(i: usize) -> u32 {
@@ -48,6 +54,29 @@ enum Stored {
     Q8_0(Vec<BlockQ8_0>),
     Q4_0(Vec<BlockQ4_0>),
     Q4_1(Vec<BlockQ4_1>),
+}
+
+/// A matrix and as many copies of it as decode needs to read from memory, packed or not.
+enum Copies {
+    Stored(Vec<Stored>),
+    Packed(Vec<PackedMatrix>),
+}
+
+impl Copies {
+    fn new(make: impl Fn() -> Stored, shape: (usize, usize), n: usize, pack: Option<Context<'_>>) -> Self {
+        let Some(ctx) = pack else { return Self::Stored((0..n).map(|_| make()).collect()) };
+        let stored = make();
+        let packed = PackedMatrix::pack_all(ctx, &vec![stored.matrix(shape.0, shape.1); n]);
+        Self::Packed(packed.expect("formats of int8 products can be packed"))
+    }
+
+    /// One after the other, over and over.
+    fn matrix(&self, i: usize, (rows, cols): (usize, usize)) -> Matrix<'_> {
+        match self {
+            Self::Stored(stored) => stored[i % stored.len()].matrix(rows, cols),
+            Self::Packed(packed) => packed[i % packed.len()].as_matrix(),
+        }
+    }
 }
 
 /// What makes `n` weights of a format.
@@ -105,51 +134,137 @@ impl Operands {
     }
 }
 
+/// How a product takes its operands: the end of its name, whether the weights are packed, and whether the
+/// activations are in 8 bits.
+const FORMS: [(&str, bool, bool); 4] =
+    [("packed_int8", true, true), ("int8", false, true), ("packed_f32", true, false), ("f32", false, false)];
+
 fn products(c: &mut Criterion, pool: &ThreadPool) {
     let large = std::env::var_os("HALFBYTE_BENCH_LARGE").is_some();
     let shapes: Vec<_> = SHAPES.into_iter().chain(LARGE_SHAPES.into_iter().filter(|_| large)).collect();
-    for (name, bytes, make) in FORMATS {
-        for &(rows, cols) in &shapes {
-            // Made when a filter lets the first bench through, and kept for the shape's others.
-            let mut stored = None;
-            for tokens in [1].into_iter().chain(TOKENS) {
-                let mut operands = None;
-                let (stage, shape, throughput) = match tokens {
-                    1 => (
-                        "decode",
-                        format!("{rows}x{cols}"),
-                        Throughput::Bytes((rows * cols / 32 * bytes) as u64),
-                    ),
-                    _ => {
-                        let operations = Throughput::Elements((2 * rows * cols * tokens) as u64);
-                        ("prefill", format!("{rows}x{cols}x{tokens}"), operations)
+    let tokens: Vec<_> =
+        [1].into_iter().chain(TOKENS).chain(LARGE_TOKENS.into_iter().filter(|_| large)).collect();
+    for (format, bytes, make) in FORMATS {
+        let quantized = !matches!(format, "f16" | "f32");
+        for &shape in &shapes {
+            let weights = shape.0 * shape.1;
+            let bytes = weights / 32 * bytes;
+            for &tokens in &tokens {
+                for (form, packed, int8) in FORMS {
+                    // Packing gains nothing for quantized weights that are widened first.
+                    let wanted = if quantized { int8 || !packed } else { !int8 };
+                    if wanted {
+                        let product = Product { format, form, make, shape, bytes, tokens, packed, int8 };
+                        product.bench(c, pool);
                     }
-                };
-                let int8: &[bool] = if matches!(name, "f16" | "f32") { &[false] } else { &[true, false] };
-                for &int8 in int8 {
-                    let activations = if int8 { "int8" } else { "f32" };
-                    let mut group = c.benchmark_group(format!("{stage}/{name}_{activations}"));
-                    group.throughput(throughput.clone());
-                    for isa in Isa::available().into_iter().filter(|&isa| wanted(isa, rows * cols)) {
-                        let ctx = Context { pool, isa };
-                        group.bench_function(BenchmarkId::new(isa.name(), &shape), |b| {
-                            let w = stored.get_or_insert_with(|| make(rows * cols)).matrix(rows, cols);
-                            let Operands { x, quantized, y } =
-                                operands.get_or_insert_with(|| Operands::new(rows, cols, tokens));
-                            b.iter(|| {
-                                let done = if int8 {
-                                    gemm_int8(ctx, &w, black_box(quantized), y)
-                                } else {
-                                    gemm_f32(ctx, &w, black_box(x), tokens, y)
-                                };
-                                done.expect("the sizes agree");
-                            });
-                        });
-                    }
-                    group.finish();
                 }
             }
         }
+    }
+}
+
+/// One kernel on one shape.
+struct Product {
+    format: &'static str,
+    form: &'static str,
+    make: Make,
+    shape: (usize, usize),
+    bytes: usize,
+    tokens: usize,
+    packed: bool,
+    int8: bool,
+}
+
+impl Product {
+    fn bench(&self, c: &mut Criterion, pool: &ThreadPool) {
+        let ((rows, cols), tokens) = (self.shape, self.tokens);
+        let (stage, shape, throughput, copies) = match tokens {
+            1 => {
+                let copies = COLD.div_ceil(self.bytes);
+                ("decode", format!("{rows}x{cols}"), Throughput::Bytes(self.bytes as u64), copies)
+            }
+            _ => {
+                let operations = Throughput::Elements((2 * rows * cols * tokens) as u64);
+                ("prefill", format!("{rows}x{cols}x{tokens}"), operations, 1)
+            }
+        };
+        // Made when a filter lets the first bench through, and kept for the other paths.
+        let mut data = None;
+        let mut group = c.benchmark_group(format!("{stage}/{}_{}", self.format, self.form));
+        group.throughput(throughput);
+        for isa in Isa::available().into_iter().filter(|&isa| wanted(isa, rows * cols)) {
+            let ctx = Context { pool, isa };
+            group.bench_function(BenchmarkId::new(isa.name(), &shape), |b| {
+                let (weights, operands) = data.get_or_insert_with(|| {
+                    let make = || (self.make)(rows * cols);
+                    let weights = Copies::new(make, self.shape, copies, self.packed.then_some(ctx));
+                    (weights, Operands::new(rows, cols, tokens))
+                });
+                let Operands { x, quantized, y } = operands;
+                let mut i = 0;
+                b.iter(|| {
+                    let w = weights.matrix(i, self.shape);
+                    i += 1;
+                    let done = if self.int8 {
+                        gemm_int8(ctx, &w, black_box(quantized), y)
+                    } else {
+                        gemm_f32(ctx, &w, black_box(x), tokens, y)
+                    };
+                    done.expect("the sizes agree");
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+/// Reading memory in order and adding it up, on 1 to all threads: what decode can reach. The numbers lie in a
+/// `PackedMatrix`, on the kind of pages that packed weights have.
+fn memory(c: &mut Criterion, threads: usize) {
+    const COLS: usize = 4096;
+    let rows = COLD / 4 / COLS;
+    let mut packed = None;
+    let mut group = c.benchmark_group("memory/read");
+    group.throughput(Throughput::Bytes(COLD as u64));
+    for threads in 1..=threads {
+        let pool = ThreadPool::new(threads).expect("the system starts a few threads");
+        group.bench_function(BenchmarkId::new("threads", threads), |b| {
+            let packed = packed.get_or_insert_with(|| {
+                let numbers = vec![1.0; rows * COLS];
+                let matrix = Matrix::new(Weights::F32(&numbers), rows, COLS).expect("the sizes agree");
+                let ctx = Context { pool: &pool, isa: Isa::fastest() };
+                PackedMatrix::new(ctx, &matrix).expect("F32 can be packed")
+            });
+            let Weights::F32(numbers) = packed.as_matrix().weights() else { unreachable!("F32 stays F32") };
+            b.iter(|| {
+                pool.par_ranges(rows, 0, |range| {
+                    black_box(sum(&numbers[range.start * COLS..range.end * COLS]));
+                });
+            });
+        });
+    }
+    group.finish();
+}
+
+/// The sum of the bits, which the compiler vectorises.
+fn sum(numbers: &[f32]) -> u32 {
+    numbers.iter().fold(0, |sum, x| sum.wrapping_add(x.to_bits()))
+}
+
+/// What packing a matrix takes, once for each that a model has.
+fn packing(c: &mut Criterion, pool: &ThreadPool) {
+    let (rows, cols) = SHAPES[1];
+    for (format, bytes, make) in FORMATS.into_iter().filter(|(name, ..)| name.starts_with('q')) {
+        let mut group = c.benchmark_group(format!("packing/{format}"));
+        group.throughput(Throughput::Bytes((rows * cols / 32 * bytes) as u64));
+        let mut stored = None;
+        for isa in Isa::available().into_iter().filter(|&isa| isa != Isa::scalar()) {
+            group.bench_function(BenchmarkId::new(isa.name(), format!("{rows}x{cols}")), |b| {
+                let w = stored.get_or_insert_with(|| make(rows * cols)).matrix(rows, cols);
+                b.iter(|| PackedMatrix::new(Context { pool, isa }, black_box(&w)).expect("supported"));
+            });
+        }
+        group.finish();
     }
 }
 
@@ -230,7 +345,9 @@ fn all(c: &mut Criterion) {
     let threads = default_threads().expect("HALFBYTE_THREADS, where set, is a number of threads");
     eprintln!("threads: {} ({})", threads.count, threads.reason);
     let pool = ThreadPool::new(threads.count).expect("the system starts a few threads");
+    memory(c, threads.count);
     products(c, &pool);
+    packing(c, &pool);
     rows(c, &pool);
     par_for(c, &pool);
 }

@@ -27,6 +27,6 @@ pub use int8::{gemm_int8, matvec_int8};
 pub use isa::{ISA_VARIABLE, Isa};
 pub use matrix::{Affine4, Matrix, Parameters, Weights};
 pub use norm::rms_norm;
-pub use packed::PackedMatrix;
+pub use packed::{PackedMatrix, Panels};
 pub use quantize::quantize_activations;
 pub use rope::{RopeOrder, RopeTable, rope};

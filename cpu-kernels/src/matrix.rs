@@ -1,7 +1,7 @@
 //! Weight matrices as they lie in a file or in memory: borrowed, row-major, checked once.
 
 use crate::error::{Error, check_len, check_shape};
-use crate::{Isa, PackedMatrix};
+use crate::{Isa, Panels};
 use half::{bf16, f16};
 use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
@@ -29,8 +29,8 @@ pub enum Weights<'a> {
     Q4K(&'a [BlockQ4K]),
     /// K-quant super-blocks of 256, 6-bit; read by dequantizing.
     Q6K(&'a [BlockQ6K]),
-    /// Q8_0, Q4_0, Q4_1 or affine weights, packed for these kernels.
-    Packed(&'a PackedMatrix),
+    /// Quantized weights packed for these kernels, by [`crate::PackedMatrix`].
+    Packed(&'a Panels),
 }
 
 impl Weights<'_> {
@@ -168,9 +168,9 @@ impl<'a> Matrix<'a> {
         Ok(Self { weights, rows, cols })
     }
 
-    /// All of `packed`.
-    pub(crate) fn of_packed(packed: &'a PackedMatrix) -> Self {
-        Self { weights: Weights::Packed(packed), rows: packed.rows(), cols: packed.cols() }
+    /// Weights whose sizes agree, as [`Self::new`] has found before.
+    pub(crate) fn of_packed(weights: Weights<'a>, rows: usize, cols: usize) -> Self {
+        Self { weights, rows, cols }
     }
 
     /// Outputs.
@@ -186,6 +186,11 @@ impl<'a> Matrix<'a> {
     /// The weights.
     pub fn weights(&self) -> Weights<'a> {
         self.weights
+    }
+
+    /// Whether [`crate::PackedMatrix`] packs these weights.
+    pub fn supports_packing(&self) -> bool {
+        !matches!(self.weights, Weights::Q4K(_) | Weights::Q6K(_) | Weights::Packed(_))
     }
 
     /// Bytes that the weights take.
@@ -207,8 +212,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// Whether [`crate::gemm_int8`] multiplies these weights (and [`PackedMatrix`] packs them, unless they are
-    /// packed); [`crate::gemm_f32`] multiplies all.
+    /// Whether [`crate::gemm_int8`] multiplies these weights; [`crate::gemm_f32`] multiplies all.
     pub fn supports_int8(&self) -> bool {
         matches!(
             self.weights,

@@ -4,7 +4,7 @@
 
 use crate::int8::panel::ParameterType;
 use crate::matrix::{Matrix, Parameters, Weights};
-use crate::packed::{Kind, PackedMatrix};
+use crate::packed::{Kind, Panels};
 use crate::rope::RopeOrder;
 use half::{bf16, f16};
 use halfbyte_q8::Activations;
@@ -40,7 +40,7 @@ pub fn weight(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
 }
 
 /// Scale, code and minimum of a packed weight, read as `int8/panel.rs` draws it.
-fn packed(w: &PackedMatrix, row: usize, col: usize) -> (f64, f64, f64) {
+fn packed(w: &Panels, row: usize, col: usize) -> (f64, f64, f64) {
     let bytes: &[u8] = bytemuck::cast_slice(w.lines());
     let number = |kind: ParameterType, at: usize| match kind {
         ParameterType::F32 => {

@@ -2,7 +2,7 @@
 
 use crate::int8::panel::PanelFormat;
 use crate::matrix::{Affine4, Matrix, Weights};
-use crate::packed::{Kind, PackedMatrix};
+use crate::packed::{Kind, Panels};
 use crate::simd::{Kernel, LANES, Simd};
 use half::{bf16, f16};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
@@ -150,7 +150,7 @@ fn decode_affine(w: &Affine4<'_>, from: usize, out: &mut [f32]) {
 
 /// Rows from `first` on of packed weights.
 #[inline(always)]
-fn decode_packed<S: Simd>(s: S, w: &PackedMatrix, first: usize, out: &mut [f32]) {
+fn decode_packed<S: Simd>(s: S, w: &Panels, first: usize, out: &mut [f32]) {
     match w.kind() {
         Kind::Q8_0(format) => decode_panels(s, w, format, first, out),
         Kind::Q4_0(format) => decode_panels(s, w, format, first, out),
@@ -160,7 +160,7 @@ fn decode_packed<S: Simd>(s: S, w: &PackedMatrix, first: usize, out: &mut [f32])
 }
 
 #[inline(always)]
-fn decode_panels<S: Simd, F: PanelFormat>(s: S, w: &PackedMatrix, format: F, first: usize, out: &mut [f32]) {
+fn decode_panels<S: Simd, F: PanelFormat>(s: S, w: &Panels, format: F, first: usize, out: &mut [f32]) {
     let groups = w.cols() / 32;
     let panel_lines = format.panel_lines(groups);
     for (row, y) in (first..).zip(out.chunks_exact_mut(w.cols().max(1))) {

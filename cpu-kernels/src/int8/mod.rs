@@ -31,7 +31,7 @@ use crate::Context;
 use crate::error::{Error, check_len, check_shape};
 use crate::matrix::{Matrix, Weights};
 use crate::output::Output;
-use crate::packed::{Kind, PackedMatrix};
+use crate::packed::{Kind, Panels};
 use crate::scratch::{Line, Purpose, with_lines};
 use crate::simd::{Kernel, LANES, Simd};
 use core::ops::Range;
@@ -112,7 +112,7 @@ pub fn gemm_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f32
 }
 
 /// Where the panels of a matrix come from.
-trait Panels: Copy + Send + Sync {
+trait Source: Copy + Send + Sync {
     type Format: PanelFormat;
 
     fn format(&self) -> Self::Format;
@@ -125,7 +125,7 @@ trait Panels: Copy + Send + Sync {
 #[derive(Clone, Copy)]
 struct OnTheWay<R>(R);
 
-impl<R: PanelRows> Panels for OnTheWay<R> {
+impl<R: PanelRows> Source for OnTheWay<R> {
     type Format = R::Format;
     #[inline(always)]
     fn format(&self) -> R::Format {
@@ -143,11 +143,11 @@ impl<R: PanelRows> Panels for OnTheWay<R> {
 /// Panels packed before.
 #[derive(Clone, Copy)]
 struct Ready<'a, F> {
-    packed: &'a PackedMatrix,
+    packed: &'a Panels,
     format: F,
 }
 
-impl<F: PanelFormat> Panels for Ready<'_, F> {
+impl<F: PanelFormat> Source for Ready<'_, F> {
     type Format = F;
     #[inline(always)]
     fn format(&self) -> F {
@@ -162,7 +162,7 @@ impl<F: PanelFormat> Panels for Ready<'_, F> {
 }
 
 /// One panel a work item.
-fn run<P: Panels>(ctx: Context<'_>, w: &Matrix<'_>, panels: P, x: &Activations, y: &mut [f32]) {
+fn run<P: Source>(ctx: Context<'_>, w: &Matrix<'_>, panels: P, x: &Activations, y: &mut [f32]) {
     let rows = w.rows();
     let lines = panels.format().panel_lines(x.groups());
     let output = Output::new(y, x.rows(), rows);
@@ -186,7 +186,7 @@ struct PanelsTimesTokens<'a, P> {
     output: Output<'a>,
 }
 
-impl<P: Panels> Kernel for PanelsTimesTokens<'_, P> {
+impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
     type Output = ();
 
     #[inline(always)]

@@ -54,31 +54,31 @@ impl Memory {
     #[cfg(not(target_os = "linux"))]
     fn ask_for_huge_pages(&self, _: usize) {}
 
-    /// Takes `pieces` times `n` more lines into use and calls `fill` with every piece and its number, on the threads
-    /// of `pool`; what it does not write is zero. Says where they begin.
+    /// Takes `n` more lines into use and calls `fill` with every piece of `length` of them (the last may be shorter)
+    /// and its number, on the threads of `pool`; what it does not write is zero. Says where they begin.
     ///
     /// # Panics
     /// If there is no room for them.
     pub(super) fn append(
         &mut self,
         pool: &ThreadPool,
-        pieces: usize,
         n: usize,
+        length: usize,
         fill: impl Fn(usize, &mut [Line]) + Sync,
     ) -> usize {
         let at = self.used;
-        if pieces * n == 0 {
+        if n == 0 {
             return at;
         }
-        let new = &mut self.lines[self.start + at..][..pieces * n];
-        pool.par_chunks_mut(new, n, |i, piece| {
+        let new = &mut self.lines[self.start + at..][..n];
+        pool.par_chunks_mut(new, length, |i, piece| {
             for line in piece.iter_mut() {
                 line.write(Line::zeroed());
             }
             // SAFETY: every line has just been written.
             fill(i, unsafe { piece.assume_init_mut() });
         });
-        self.used += pieces * n;
+        self.used += n;
         at
     }
 

@@ -15,7 +15,7 @@ fn formats() -> Vec<Format> {
 fn gemm_everywhere(w: &Matrix<'_>, x: &[f32], tokens: usize) -> Vec<f32> {
     let n = tokens * w.rows();
     let expected = run_everywhere(n, |ctx, y| gemm_f32(ctx, w, x, tokens, y).unwrap());
-    if w.supports_int8() {
+    if w.supports_packing() {
         let packed = PackedMatrix::new(plain(), w).unwrap();
         let y = run_everywhere(n, |ctx, y| gemm_f32(ctx, &packed.as_matrix(), x, tokens, y).unwrap());
         assert_same(&y, &expected, "packed");
