@@ -105,7 +105,8 @@ fn cpus(quota: &str, period: &str) -> Option<f64> {
     (period > 0).then(|| quota as f64 / period as f64)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

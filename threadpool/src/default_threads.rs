@@ -169,7 +169,8 @@ fn parse_cpu_list(text: &str) -> Option<BTreeSet<u16>> {
     Some(cpus)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

@@ -28,7 +28,8 @@ fn check(preemptions: usize, model: fn()) {
 }
 
 fn pool(threads: usize, generation: u32) -> ThreadPool {
-    ThreadPool::build(PoolBuilder::new(threads), generation, |builder, work| builder.spawn(work)).unwrap()
+    ThreadPool::build(PoolBuilder::new(threads), generation, |builder, work| builder.spawn(work))
+        .expect("a pool")
 }
 
 /// How often each item ran, in cells that nothing but the pool orders.

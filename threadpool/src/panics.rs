@@ -59,7 +59,8 @@ pub(crate) fn for_each(range: Range<usize>, f: &impl Fn(usize)) {
     first.resume();
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use std::cell::RefCell;

@@ -271,7 +271,8 @@ impl<T> Parts<T> {
 // SAFETY: sharing it shares only an address; what threads do with it is argued where they do.
 unsafe impl<T: Send> Sync for Parts<T> {}
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use crate::sync::{AtomicU64, Mutex, Ordering, lock};

@@ -17,9 +17,9 @@ fn ask_all<T: Send>(pool: &ThreadPool, ask: impl Fn() -> T + Sync) -> Vec<T> {
         while begun.load(Relaxed) < pool.threads() {
             thread::yield_now();
         }
-        answers.lock().unwrap().push(ask());
+        answers.lock().expect("no panic").push(ask());
     });
-    answers.into_inner().unwrap()
+    answers.into_inner().expect("no panic")
 }
 
 #[test]
@@ -47,9 +47,9 @@ mod pinned {
 
     /// The CPUs the calling thread may run on, as the kernel shows them: `0-1`.
     fn allowed() -> String {
-        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let status = std::fs::read_to_string("/proc/thread-self/status").expect("procfs");
         let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        line.unwrap().trim().to_owned()
+        line.expect("the kernel's list").trim().to_owned()
     }
 
     #[test]

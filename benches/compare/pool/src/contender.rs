@@ -23,7 +23,11 @@ pub(crate) const ALL: &[Contender] = &[
     Contender { name: "halfbyte", title: "halfbyte `par_for`", environment: &[] },
     Contender { name: "candle", title: "candle `BarrierPool`", environment: &[] },
     #[cfg(openmp)]
-    Contender { name: "openmp", title: "OpenMP, active waits", environment: &[("OMP_WAIT_POLICY", "active")] },
+    Contender {
+        name: "openmp",
+        title: "OpenMP, active waits",
+        environment: &[("OMP_WAIT_POLICY", "active")],
+    },
     #[cfg(openmp)]
     Contender {
         name: "openmp-passive",

@@ -2,6 +2,8 @@
 
 mod contender;
 mod measure;
+mod plot;
+mod publish;
 mod report;
 mod scenario;
 
@@ -20,20 +22,26 @@ fn main() -> Result<()> {
             measure::child(name, threads.parse()?, work, &cells)
         }
         ["spin", cpu] => scenario::spin(cpu.parse()?),
-        names => {
-            let cpus = std::thread::available_parallelism()?.get();
-            for scenario in Scenario::ALL {
-                if names.is_empty() || names.contains(&scenario.name()) {
-                    let results = scenario.measure(cpus)?;
-                    println!("{}", report::tables(scenario, &results, cpus));
-                }
-            }
-            if names.iter().any(|name| Scenario::ALL.iter().all(|s| s.name() != *name)) {
-                bail!("scenarios are quiet, crowded, busy and two");
-            }
-            Ok(())
+        names => compare(names),
+    }
+}
+
+/// Measures in the scenarios of these names and prints the tables; in all of them without a name, and then writes the
+/// results into the thread pool's folder.
+fn compare(names: &[&str]) -> Result<()> {
+    if let Some(name) = names.iter().find(|name| Scenario::ALL.iter().all(|s| s.name() != **name)) {
+        bail!("no scenario is called {name:?}: quiet, crowded, busy, two");
+    }
+    let cpus = std::thread::available_parallelism()?.get();
+    let mut runs = Vec::new();
+    for scenario in Scenario::ALL {
+        if names.is_empty() || names.contains(&scenario.name()) {
+            let results = scenario.measure(cpus)?;
+            println!("{}", report::tables(scenario, &results, cpus));
+            runs.push((scenario, results));
         }
     }
+    if names.is_empty() { publish::write(&runs, cpus) } else { Ok(()) }
 }
 
 /// Gap, work and budget in microseconds, microseconds and milliseconds, with commas between.

@@ -48,7 +48,11 @@ pub(crate) fn show(nanoseconds: f64) -> String {
         n if n < 1e6 => (nanoseconds / 1e3, "us"),
         _ => (nanoseconds / 1e6, "ms"),
     };
-    if unit != "ns" && value.abs() < 9.95 { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
+    if unit != "ns" && value.abs() < 9.95 {
+        format!("{value:.1} {unit}")
+    } else {
+        format!("{value:.0} {unit}")
+    }
 }
 
 fn gap_title(gap: u64) -> String {
@@ -83,7 +87,8 @@ fn quiet(results: &Results, cpus: usize) -> String {
             let _ = write!(text, "| {} |", contender.title);
             for &c in &cells {
                 let summary = cell(samples, c).map(|s| Summary::of(s, cpus));
-                let shown = summary.map_or(String::new(), |s| format!("{} ({})", show(s.median), show(s.p99)));
+                let shown =
+                    summary.map_or(String::new(), |s| format!("{} ({})", show(s.median), show(s.p99)));
                 let _ = write!(text, " {shown} |");
             }
             let idle = Cell { gap, work: 0 };

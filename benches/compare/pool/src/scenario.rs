@@ -5,6 +5,9 @@ use crate::measure::{self, Cell, Samples, Work};
 use anyhow::{Context, Result, ensure};
 use std::process::{Child, Command, Stdio};
 
+/// Times that each contender's turn comes.
+const ROUNDS: usize = 2;
+
 /// A situation in which the contenders are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scenario {
@@ -30,6 +33,27 @@ impl Scenario {
         }
     }
 
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Quiet => {
+                "A quiet machine\n\nTime of a call less the work of one thread: median (99th percentile). CPU burnt: CPU \
+                 time of the process a call,\nbeyond the work and the calling thread's own gap, for a call without work."
+            }
+            Self::Crowded => {
+                "Four times as many threads as CPUs\n\nTime of a call, an item of work a thread: median, mean (99th \
+                 percentile). Four times the work is the least possible."
+            }
+            Self::Busy => {
+                "As many threads as CPUs, beside a program that is always busy on one CPU\n\nTime of a call: median, \
+                 mean (99th percentile)."
+            }
+            Self::Two => {
+                "Two processes at once, each with as many threads as CPUs\n\nTime of a call: median, mean (99th \
+                 percentile)."
+            }
+        }
+    }
+
     pub(crate) fn cells(self) -> Vec<Cell> {
         let (gaps, works): (&[u64], &[u64]) = match self {
             Self::Quiet => (&[0, 20, 200, 5000], &[0, 1, 3, 10, 100]),
@@ -45,23 +69,19 @@ impl Scenario {
     /// Milliseconds a cell and round.
     fn budget(self, cell_gap: u64) -> u64 {
         match (self, cell_gap) {
-            (Self::Quiet, 5000) => 250,
+            (Self::Quiet, 5000) => 300,
             (Self::Quiet, _) => 40,
-            _ => 250,
+            _ => 120,
         }
-    }
-
-    fn rounds(self) -> usize {
-        if self == Self::Quiet { 3 } else { 2 }
     }
 
     /// All contenders' samples. Rounds go through all contenders in turn, so that a drift of the machine meets all.
     pub(crate) fn measure(self, cpus: usize) -> Result<Vec<(Contender, Vec<Samples>)>> {
         let work = Work::calibrate();
         let mut all: Vec<_> = contender::ALL.iter().map(|&c| (c, Vec::<Samples>::new())).collect();
-        for round in 0..self.rounds() {
+        for round in 0..ROUNDS {
             for (contender, samples) in &mut all {
-                eprintln!("{} {}/{}: {}", self.name(), round + 1, self.rounds(), contender.title);
+                eprintln!("{} {}/{}: {}", self.name(), round + 1, ROUNDS, contender.title);
                 for new in self.one_round(*contender, cpus, work)? {
                     merge(samples, new);
                 }
