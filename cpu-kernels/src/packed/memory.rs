@@ -75,8 +75,9 @@ impl Memory {
             for line in piece.iter_mut() {
                 line.write(Line::zeroed());
             }
-            // SAFETY: every line has just been written.
-            fill(i, unsafe { piece.assume_init_mut() });
+            // SAFETY: every line has just been written, and `piece` is borrowed for as long.
+            let lines = unsafe { core::slice::from_raw_parts_mut(piece.as_mut_ptr().cast(), piece.len()) };
+            fill(i, lines);
         });
         self.used += n;
         at
@@ -89,7 +90,7 @@ impl Memory {
     #[inline(always)]
     pub(super) fn lines(&self, at: usize, n: usize) -> &[Line] {
         let lines = &self.lines[self.start..][..self.used][at..][..n];
-        // SAFETY: lines in use have been written by `append`.
-        unsafe { lines.assume_init_ref() }
+        // SAFETY: lines in use have been written by `append`, and are borrowed for as long.
+        unsafe { core::slice::from_raw_parts(lines.as_ptr().cast(), n) }
     }
 }

@@ -1,0 +1,118 @@
+//! Packed weights by themselves; that every product has the same bits with them, the products' own tests say.
+
+use crate::support::{FLOAT_ONLY, Format, INT8, Rng, assert_same, everywhere, plain};
+use halfbyte_cpu_kernels::{Isa, Matrix, PackedMatrix, Weights, reference};
+
+fn formats() -> impl Iterator<Item = Format> {
+    INT8.into_iter().chain(FLOAT_ONLY).filter(|format| !matches!(format, Format::Q4K | Format::Q6K))
+}
+
+/// Rows short of a panel, one and a bit; an odd and an even number of groups.
+#[test]
+fn weights_are_where_the_layout_says() {
+    let seed = 17;
+    println!("seed {seed}");
+    let mut rng = Rng(seed);
+    for format in formats() {
+        for (rows, groups) in [(1, 1), (16, 2), (19, 3)] {
+            let cols = groups * format.group();
+            let stored = format.random(rows, cols, &mut rng);
+            let w = stored.rows(0, rows, cols);
+            for ctx in everywhere() {
+                let packed = PackedMatrix::new(ctx, &w).unwrap();
+                let p = packed.as_matrix();
+                assert_eq!((packed.rows(), packed.cols()), (rows, cols));
+                for (row, col) in (0..rows).flat_map(|row| (0..cols).map(move |col| (row, col))) {
+                    let (got, want) = (reference::weight(&p, row, col), reference::weight(&w, row, col));
+                    assert_eq!(got, want, "{format:?} ({row}, {col}), packed on {}", ctx.isa);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_decode_to_the_same_bits() {
+    let seed = 18;
+    println!("seed {seed}");
+    let mut rng = Rng(seed);
+    for format in formats() {
+        let (rows, cols) = (18, 3 * format.group());
+        let stored = format.random(rows, cols, &mut rng);
+        let w = stored.rows(0, rows, cols);
+        let packed = PackedMatrix::new(plain(), &w).unwrap();
+        for isa in Isa::available() {
+            for row in [0, 15, 17] {
+                let (mut want, mut got) = (vec![f32::NAN; cols], vec![f32::NAN; cols]);
+                w.decode_row(isa, row, &mut want).unwrap();
+                packed.as_matrix().decode_row(isa, row, &mut got).unwrap();
+                assert_same(&got, &want, &format!("{format:?} row {row} on {isa}"));
+            }
+        }
+    }
+}
+
+/// In one piece of memory, big enough for a huge page, each matrix is as if it were alone.
+#[test]
+fn matrices_share_memory() {
+    let seed = 19;
+    println!("seed {seed}");
+    let mut rng = Rng(seed);
+    let shapes =
+        [(Format::Q4_0, 33, 96), (Format::F16, 7, 33), (Format::Q8_0, 1024, 2080), (Format::F32, 0, 5)];
+    let stored = shapes.map(|(format, rows, cols)| format.random(rows, cols, &mut rng));
+    let matrices: Vec<Matrix<'_>> =
+        stored.iter().zip(shapes).map(|(stored, (_, rows, cols))| stored.rows(0, rows, cols)).collect();
+    for ctx in everywhere() {
+        let packed = PackedMatrix::pack_all(ctx, &matrices).unwrap();
+        assert_eq!(packed.len(), matrices.len());
+        for (packed, w) in packed.iter().zip(&matrices) {
+            let (mut want, mut got) = (vec![0.0; w.cols()], vec![f32::NAN; w.cols()]);
+            for row in [0, w.rows().saturating_sub(1)].into_iter().filter(|&row| row < w.rows()) {
+                w.decode_row(ctx.isa, row, &mut want).unwrap();
+                packed.as_matrix().decode_row(ctx.isa, row, &mut got).unwrap();
+                assert_same(&got, &want, "a row of one of several");
+            }
+        }
+    }
+    assert_eq!(PackedMatrix::pack_all(plain(), &[]).unwrap().len(), 0);
+}
+
+#[test]
+fn packed_weights_are_as_big_as_stored_ones() {
+    // An even number of groups and whole panels: to the byte.
+    for format in formats() {
+        let (rows, cols) = (32, 4 * format.group() * if format.group() == 1 { 16 } else { 1 });
+        let stored = format.random(rows, cols, &mut Rng(1));
+        let w = stored.rows(0, rows, cols);
+        assert_eq!(PackedMatrix::new(plain(), &w).unwrap().bytes(), w.bytes(), "{format:?}");
+    }
+    // 17 rows take two panels, 3 groups two lines of scales: 2 * (2 + 3 * 4) lines of 64 bytes.
+    let stored = Format::Q4_0.random(17, 96, &mut Rng(1));
+    assert_eq!(PackedMatrix::new(plain(), &stored.rows(0, 17, 96)).unwrap().bytes(), 2 * 14 * 64);
+}
+
+#[test]
+fn refusals_name_the_weights() {
+    let supported = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, MLX affine 4-bit";
+    for (format, name) in [(Format::Q4K, "Q4_K"), (Format::Q6K, "Q6_K")] {
+        let stored = format.random(1, 256, &mut Rng(1));
+        let w = stored.rows(0, 1, 256);
+        assert!(!w.supports_packing());
+        let error = PackedMatrix::pack_all(plain(), &[w]).unwrap_err().to_string();
+        assert_eq!(error, format!("PackedMatrix does not support {name}; supported: {supported}"));
+    }
+    let stored = Format::Q4_0.random(2, 64, &mut Rng(1));
+    let packed = PackedMatrix::new(plain(), &stored.rows(0, 2, 64)).unwrap();
+    let again = PackedMatrix::new(plain(), &packed.as_matrix()).unwrap_err().to_string();
+    assert_eq!(again, format!("PackedMatrix does not support packed weights; supported: {supported}"));
+    let Weights::Packed(panels) = packed.as_matrix().weights() else { panic!("Q4_0 packs into panels") };
+    assert_eq!(
+        Matrix::new(Weights::Packed(panels), 3, 64).unwrap_err().to_string(),
+        "rows of the packed weights: expected 2, got 3"
+    );
+    assert_eq!(
+        Matrix::new(Weights::Packed(panels), 2, 32).unwrap_err().to_string(),
+        "columns of the packed weights: expected 64, got 32"
+    );
+}
