@@ -47,10 +47,10 @@ impl<'a> Model<'a> {
         Ok(Self { gguf, config, weights })
     }
 
-    /// Copies the matrices that int8 activations are multiplied by into the order in which the kernels read them: a
-    /// reply and a prompt are computed faster, with the same bits. It takes as much memory as those matrices have bytes
-    /// in the file, whose pages are given back to the system; other programs that map the file share them no more with
-    /// this one.
+    /// Copies the matrices, but those of Q4_K and Q6_K, into huge pages where the system has them, quantized ones in
+    /// the order in which the kernels read them: prompts and replies are computed faster, with the same bits. It takes
+    /// as much memory as those matrices have bytes in the file, whose pages are given back to the system; other programs
+    /// that map the file share them no more with this one.
     ///
     /// # Errors
     /// None for a model that could be made.

@@ -150,7 +150,7 @@ impl<'a> ModelWeights<'a> {
         let mut bytes = 0;
         for weight in self.layers.iter_mut().flat_map(LayerWeights::weights_mut).chain([&mut self.output]) {
             if let Weight::InPlace(matrix) = weight
-                && matrix.supports_int8()
+                && matrix.supports_packing()
             {
                 bytes += matrix.bytes();
                 batch.push(weight);
