@@ -13,6 +13,7 @@ use half::f16;
 use halfbyte_cpu_kernels::{Context, Isa, quantize_q4_0_fit};
 use halfbyte_examples::gguf::{Gguf, GgufWriter, Metadata, TensorInfo, TensorType};
 use halfbyte_examples::requantize::{Format, Method, Plan};
+use halfbyte_examples::tokenizer::{Special, Tokenizer, TokenizerSpec};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
 use halfbyte_q8::BlockQ8_0;
 use halfbyte_threadpool::ThreadPool;
@@ -275,11 +276,71 @@ fn json_shapes() {
             "only_a",
             "only_b",
             "relative_squared_error",
+            "relative_squared_output_error",
             "reshaped",
             "tensors",
             "weights"
         ]
     );
+}
+
+#[test]
+fn errors_of_outputs_are_those_of_the_products() {
+    let (dir, original) = (temp_dir(), Gguf::open(TINY).unwrap());
+    let (quantized, _) = quantize_tiny(&dir, &["--type", "q4_0"]);
+    let (out, text) = (at(&dir, "out.gguf"), at(&dir, "text.txt"));
+    std::fs::write(&text, "The sea was calm, and the captain had no reason to complain of his ship.")
+        .unwrap();
+    let compare = |b: &str, more: &[&str]| run(&[&["compare", TINY, b, "--text", &text], more].concat());
+    let json = compare(&out, &["--json"]).json();
+    let error = |json: &Value, name: &str| {
+        let tensors = json["tensors"].as_array().unwrap();
+        tensors.iter().find(|t| t["name"] == name).unwrap()["relative_squared_output_error"].clone()
+    };
+
+    // The first layer's inputs are normalized rows of the embedding: the products, here in f64.
+    let spec = TokenizerSpec::from_metadata(original.metadata()).unwrap();
+    let text = std::fs::read_to_string(&text).unwrap();
+    let ids = Tokenizer::new(&spec).unwrap().encode_prompt(&text, Special::Off).unwrap();
+    let tensor = |gguf: &Gguf, name: &str| decode(gguf, gguf.tensor(name).unwrap());
+    let (embedding, norm) =
+        (tensor(&original, "token_embd.weight"), tensor(&original, "blk.0.attn_norm.weight"));
+    let n = norm.len();
+    for name in ["blk.0.attn_q.weight", "blk.0.attn_v.weight"] {
+        let (a, b) = (tensor(&original, name), tensor(&quantized, name));
+        let (mut errors, mut squares) = (0.0, 0.0);
+        for &id in &ids {
+            let row = &embedding[id as usize * n..][..n];
+            let mean = row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / n as f64;
+            let x: Vec<f64> = row
+                .iter()
+                .zip(&norm)
+                .map(|(&v, &weight)| f64::from(v) * f64::from(weight) / (mean + 1e-5).sqrt())
+                .collect();
+            for (a, b) in a.chunks_exact(n).zip(b.chunks_exact(n)) {
+                let dot = |w: &[f32]| w.iter().zip(&x).map(|(&w, x)| f64::from(w) * x).sum::<f64>();
+                (errors, squares) = (errors + (dot(a) - dot(b)).powi(2), squares + dot(a).powi(2));
+            }
+        }
+        let (got, expected) = (error(&json, name).as_f64().unwrap(), errors / squares);
+        assert!((got / expected - 1.0).abs() < 1e-4, "{name}: {got} is not {expected}");
+    }
+
+    // Every matrix has one, vectors have none, and the total is the mean.
+    let of_tensors = |json: &Value| -> Vec<f64> {
+        let tensors = json["tensors"].as_array().unwrap().clone();
+        tensors.iter().filter_map(|t| t["relative_squared_output_error"].as_f64()).collect()
+    };
+    let errors = of_tensors(&json);
+    assert_eq!((errors.len(), error(&json, "output_norm.weight")), (29, Value::Null));
+    assert_close(&json["relative_squared_output_error"], errors.iter().sum::<f64>() / 29.0);
+    assert!(compare(&out, &[]).ok().contains(", of outputs "));
+    assert!(!run(&["compare", TINY, &out]).ok().contains("of outputs"));
+    // The same weights have the same outputs.
+    assert_eq!(of_tensors(&compare(TINY, &["--json"]).json()), vec![0.0; 29]);
+    let without = run(&["compare", TINY, &out, "--tokens", "5"]);
+    assert!(without.code == Some(2) && without.stderr.contains("--text"), "{without:?}");
+    assert!(run(&["compare", TINY, &out, "--text", "none.txt"]).error().contains("none.txt"));
 }
 
 #[test]

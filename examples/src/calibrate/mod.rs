@@ -11,7 +11,8 @@
 //! gets from the quantized matrices before it. Held in memory are the windows' activations ([`Layerwise`]), and
 //! for one stage at a time the second moments and their factor, 16 bytes times the square of the columns.
 //!
-//! [`importance`] only adds up squares, for the writers that weigh columns and for other programs.
+//! [`importance`] only adds up squares, for the writers that weigh columns and for other programs; [`output_errors`]
+//! measures what rounded weights do to the outputs of their matrices.
 //!
 //! [`Layerwise`]: crate::model::Layerwise
 
@@ -20,8 +21,10 @@ mod error;
 mod gptq;
 mod importance;
 mod moments;
+mod outputs;
 
 pub use checkpoint::{Checkpoint, Fingerprint};
 pub use error::Error;
 pub use gptq::{Progress, Recipe, Report, fingerprint, quantize};
 pub use importance::importance;
+pub use outputs::{OutputError, output_errors};

@@ -505,9 +505,14 @@ pub(crate) enum ImatrixFormatArg {
 const COMPARE_HELP: &str = "\
 Examples:
   halfbyte compare F16.gguf Q4_0.gguf
+  halfbyte compare F16.gguf Q4_0.gguf --text text.txt
 
 The error is sum (a - b)^2 / sum a^2, in the total over all tensors but vectors. Tensors of other shapes, or in one file
-alone, are named; the exit code is then 1.";
+alone, are named; the exit code is then 1.
+
+With --text, the matrices of both files are multiplied by the inputs x that those of A get on the text: the output error
+of a matrix is sum |A x - B x|^2 / sum |A x|^2, in the total the mean over the matrices. The text is cut into windows of
+--ctx tokens [default: 512].";
 
 /// Measure how far a file's weights are from another's.
 #[derive(Debug, Args)]
@@ -519,6 +524,12 @@ pub(crate) struct CompareArgs {
     /// Model file that is made from it
     #[arg(value_name = "B")]
     pub(crate) b: PathBuf,
+    /// A text, in UTF-8, to measure the errors of the matrices' outputs on
+    #[arg(long, value_name = "FILE")]
+    pub(crate) text: Option<PathBuf>,
+    /// Tokens of the text to use
+    #[arg(long, value_name = "N", default_value_t = 2048, requires = "text")]
+    pub(crate) tokens: usize,
     /// One JSON object on stdout
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,0 +1,111 @@
+//! How far the outputs of a file's matrices are from another's.
+
+use std::ops::ControlFlow;
+
+use halfbyte_cpu_kernels::{Context, Matrix, gemm_f32};
+
+use super::Error;
+use crate::gguf::Gguf;
+use crate::model::{Layerwise, Model, Stage, Visitor, tensor_matrix};
+
+/// Rows of inputs that are multiplied at once: what the outputs of a large vocabulary need stays small.
+const ROWS: usize = 64;
+
+/// Sums over the outputs of a matrix, in f64.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct OutputError {
+    /// `sum |W x - Q x|^2`.
+    pub squared_error: f64,
+    /// `sum |W x|^2`.
+    pub squared_outputs: f64,
+}
+
+impl OutputError {
+    /// `sum |W x - Q x|^2 / sum |W x|^2`: 0 where nothing differs, infinite where only zeros do.
+    pub fn relative(&self) -> f64 {
+        if self.squared_error == 0.0 { 0.0 } else { self.squared_error / self.squared_outputs }
+    }
+
+    /// Takes in two slices of outputs of one length.
+    fn take(&mut self, ours: &[f32], theirs: &[f32]) {
+        for (&a, &b) in ours.iter().zip(theirs) {
+            let (a, difference) = (f64::from(a), f64::from(a) - f64::from(b));
+            self.squared_error += difference * difference;
+            self.squared_outputs += a * a;
+        }
+    }
+}
+
+/// Multiplies the matrices `W` of `model`, which is of the file `files.0`, and those of their names in `files.1`, `Q`,
+/// by the inputs `x` that `windows` of tokens, each from an empty context, give `W`. Both see the inputs of the first
+/// file's model: an error is the matrix's own, not that of the ones before it.
+///
+/// Returned by name, in the order in which the model uses them; the output matrix goes by the embedding's name where the
+/// two are tied. Matrices that the second file lacks or has in another shape are left out. Products are f32, so two
+/// files that differ by less than f32 rounding in the outputs differ by noise.
+///
+/// `go_on` is asked before each window with the number of those done; if it breaks, so does this, with
+/// [`Error::Stopped`].
+///
+/// # Errors
+/// Those of the model; a type in the second file that halfbyte does not compute with; [`Error::Stopped`].
+pub fn output_errors<'m>(
+    ctx: Context<'m>,
+    model: &'m Model<'m>,
+    files: (&Gguf, &Gguf),
+    windows: &[Vec<u32>],
+    mut go_on: impl FnMut(usize) -> ControlFlow<()>,
+) -> Result<Vec<(String, OutputError)>, Error> {
+    let mut pairs = Vec::new();
+    for name in Layerwise::stages(model).flat_map(|stage| stage.tensors(model.is_tied())) {
+        let (Some(a), Some(b)) = (files.0.opt_tensor(&name), files.1.opt_tensor(&name)) else { continue };
+        if a.dims == b.dims {
+            let matrices = (tensor_matrix(files.0, a)?, tensor_matrix(files.1, b)?);
+            pairs.push(Pair { name, matrices, error: OutputError::default() });
+        }
+    }
+    let mut comparer = Comparer { ctx, tied: model.is_tied(), pairs, outputs: Default::default() };
+    for (done, window) in windows.iter().enumerate() {
+        if go_on(done).is_break() {
+            return Err(Error::Stopped);
+        }
+        Layerwise::new(model, ctx, std::slice::from_ref(window))?.run(&mut comparer)?;
+    }
+    Ok(comparer.pairs.into_iter().map(|pair| (pair.name, pair.error)).collect())
+}
+
+/// A matrix in both files, and what was found so far.
+struct Pair<'a> {
+    name: String,
+    matrices: (Matrix<'a>, Matrix<'a>),
+    error: OutputError,
+}
+
+struct Comparer<'a> {
+    ctx: Context<'a>,
+    tied: bool,
+    pairs: Vec<Pair<'a>>,
+    /// Of either matrix, for some rows of inputs.
+    outputs: (Vec<f32>, Vec<f32>),
+}
+
+impl Visitor for Comparer<'_> {
+    type Error = Error;
+
+    fn inputs(&mut self, stage: Stage, x: &[f32], rows: usize) -> Result<(), Error> {
+        let (ctx, (ours, theirs)) = (self.ctx, &mut self.outputs);
+        for name in stage.tensors(self.tied) {
+            let Some(pair) = self.pairs.iter_mut().find(|pair| pair.name == name) else { continue };
+            let (a, b) = pair.matrices;
+            for x in x.chunks(ROWS * (x.len() / rows)) {
+                let n = x.len() / a.cols();
+                for (matrix, outputs) in [(a, &mut *ours), (b, &mut *theirs)] {
+                    outputs.resize(n * a.rows(), 0.0);
+                    gemm_f32(ctx, &matrix, x, n, outputs).map_err(crate::model::Error::from)?;
+                }
+                pair.error.take(ours, theirs);
+            }
+        }
+        Ok(())
+    }
+}
