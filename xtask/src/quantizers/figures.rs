@@ -18,6 +18,8 @@ pub(super) struct Subject {
     pub(super) name: String,
     /// Where its weights come from, for the table's legend.
     pub(super) source: String,
+    /// Whether its weights were Q4_1 before: sixteen values a group, not spread as trained weights are.
+    pub(super) on_grid: bool,
     /// The file that was cut in two.
     pub(super) text: String,
     pub(super) evaluated_bytes: usize,
@@ -131,6 +133,7 @@ pub(super) mod tests {
             key: "smollm2".to_owned(),
             name: "Model".to_owned(),
             source: "from nowhere".to_owned(),
+            on_grid: false,
             text: "text.txt".to_owned(),
             evaluated_bytes: 600,
             calibration_bytes: 400,

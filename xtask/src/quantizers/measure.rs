@@ -27,7 +27,7 @@ pub(super) struct Task {
     /// To evaluate at most, if nobody asks for another number.
     pub(super) windows: u32,
     /// Whether its weights come from Q4_1 blocks, which Q4_1 then has nothing to lose on.
-    pub(super) was_q4_1: bool,
+    pub(super) on_grid: bool,
 }
 
 /// Which methods, and on how much text.
@@ -50,7 +50,7 @@ impl Extent<'_> {
             let wanted =
                 self.only.is_empty() || m.key == REFERENCE || self.only.iter().any(|key| key == m.key);
             let possible = m.by != By::Llama || programs.llama.is_some();
-            wanted && possible && !(task.was_q4_1 && m.ty == "q4_1")
+            wanted && possible && !(task.on_grid && m.ty == "q4_1")
         })
     }
 }
@@ -148,6 +148,7 @@ pub(super) fn measure(task: &Task, programs: &Programs, extent: &Extent<'_>, wor
         key: task.key.to_owned(),
         name: task.name.to_owned(),
         source: task.source.to_owned(),
+        on_grid: task.on_grid,
         text: task.text.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
         evaluated_bytes: evaluated.len(),
         calibration_bytes: calibration.len(),

@@ -146,7 +146,7 @@ fn tasks(text: &Path) -> [Task; 2] {
             model: fetch_model::path(),
             text: root.join(text),
             windows: 48,
-            was_q4_1: true,
+            on_grid: true,
         },
         Task {
             key: SUBJECTS[1],
@@ -155,7 +155,7 @@ fn tasks(text: &Path) -> [Task; 2] {
             model: root.join("examples/model/halfbyte-tiny.gguf"),
             text: root.join("examples/model/validation.txt"),
             windows: u32::MAX,
-            was_q4_1: false,
+            on_grid: false,
         },
     ]
 }

@@ -8,7 +8,9 @@ use super::method::METHODS;
 
 const WIDTH: u32 = 860;
 const ROW: u32 = 30;
-const FRAME: u32 = 110;
+const FRAME: u32 = 120;
+/// Empty rows at the bottom, for the legend.
+const LEGEND: i32 = 2;
 const COLORS: [RGBColor; 2] = [RGBColor(0x1f, 0x77, 0xb4), RGBColor(0xd6, 0x62, 0x1f)];
 const INK: RGBColor = RGBColor(0x33, 0x33, 0x33);
 
@@ -30,7 +32,9 @@ pub(super) fn svg(figures: &Figures) -> Result<String> {
         .collect();
     let low = values.iter().copied().min_by(f64::total_cmp).context("nothing was measured: no plot")?;
     let high = values.iter().copied().fold(low, f64::max);
-    let range = low / 1.15..high * 1.15;
+    // Room for the dots and the numbers beside them.
+    let margin = (high / low).powf(0.1).max(1.1);
+    let range = low / margin..high * margin;
     let n = shown.len() as i32;
 
     let mut svg = String::new();
@@ -43,7 +47,7 @@ pub(super) fn svg(figures: &Figures) -> Result<String> {
             .margin(14)
             .x_label_area_size(46)
             .y_label_area_size(190)
-            .build_cartesian_2d(range.clone().log_scale(), -1..n)
+            .build_cartesian_2d(range.clone().log_scale(), -LEGEND..n)
             .map_err(|e| failed(&e))?;
         // The first method on top.
         let label = |y: &i32| {
@@ -57,7 +61,7 @@ pub(super) fn svg(figures: &Figures) -> Result<String> {
             .axis_style(INK)
             .light_line_style(TRANSPARENT)
             .bold_line_style(INK.mix(0.15))
-            .y_labels(shown.len() + 2)
+            .y_labels(shown.len() + 1 + LEGEND as usize)
             .y_label_formatter(&label)
             .x_label_formatter(&|kl| format!("{kl}"))
             .draw()
@@ -74,7 +78,11 @@ pub(super) fn svg(figures: &Figures) -> Result<String> {
                 PathElement::new(ends.map(|kl| (kl.max(range.start), *y)), color.stroke_width(2))
             });
             chart.draw_series(intervals).map_err(|e| failed(&e))?;
-            let dots = points.iter().map(|(y, kl)| Circle::new((kl.value, *y), 5, color.filled()));
+            let dots = points.iter().map(|(y, kl)| {
+                EmptyElement::at((kl.value, *y))
+                    + Circle::new((0, 0), 4, color.filled())
+                    + Text::new(number(kl.value), (8, -5), ("sans-serif", 12).into_font().color(color))
+            });
             chart
                 .draw_series(dots)
                 .map_err(|e| failed(&e))?
@@ -94,6 +102,12 @@ pub(super) fn svg(figures: &Figures) -> Result<String> {
     Ok(svg)
 }
 
+/// Three digits that count.
+fn number(kl: f64) -> String {
+    let digits = (2 - kl.log10().floor() as i32).clamp(0, 9) as usize;
+    format!("{kl:.digits$}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::figures::tests::subject;
@@ -105,9 +119,9 @@ mod tests {
         second.name = "Another".to_owned();
         let figures = Figures { subjects: vec![subject(&[("max7", 0.5, 0.8), ("fit", 0.1, 0.2)]), second] };
         let svg = svg(&figures).unwrap();
-        // Three, and one a model in the legend.
+        // Three, with their numbers, and one a model in the legend.
         assert_eq!(svg.matches("<circle").count(), 5);
-        for text in ["max/7 (q4_row)", "fit", "Model", "Another"] {
+        for text in ["max/7 (q4_row)", "fit", "Model", "Another", "0.800", "8.00", "0.200"] {
             assert!(svg.lines().any(|line| line.trim() == text), "{text}: {svg}");
         }
         assert!(!svg.contains("gptq"));

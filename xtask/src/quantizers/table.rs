@@ -106,37 +106,41 @@ fn describe(text: &mut String, subject: &Subject) {
 
 /// What was aimed at, and whether it was reached.
 fn goals(subject: &Subject) -> Vec<String> {
-    let best = |keys: [&str; 2]| {
-        let rows = keys.iter().filter_map(|key| subject.row(key));
-        rows.min_by(|a, b| a.kl.value.total_cmp(&b.kl.value))
-    };
-    let calibrated = best(["gptq", "gptq_imatrix"]);
+    // Both are shown: which of them is the better one was not known before.
+    let calibrated = || ["gptq", "gptq_imatrix"].into_iter().filter_map(|key| subject.row(key));
     let mut goals = Vec::new();
 
-    let fit = subject.row("fit").and_then(|row| subject.relative(row));
-    goals.push(goal(
-        "the fit has 0.69 +- 0.01 of max/7's squared weight error",
-        fit.map(|fit| ((fit.weight_error - 0.69).abs() <= 0.01, format!("{:.3}", fit.weight_error))),
-    ));
-    let closed = calibrated.and_then(|row| Some((row, subject.relative(row)?.gap_closed)));
+    let aim = "the fit has 0.69 ± 0.01 of max/7's squared weight error";
+    let fit = subject.row("fit").and_then(|row| subject.relative(row)).map(|fit| fit.weight_error);
+    goals.push(match fit {
+        Some(error) if subject.on_grid => {
+            format!("not judged: {aim}, where weights are spread like Gaussian ones; here they lie on Q4_1's grid ({error:.3})")
+        }
+        _ => goal(aim, fit.map(|error| ((error - 0.69).abs() <= 0.01, format!("{error:.3}")))),
+    });
+    let closed: Vec<_> =
+        calibrated().filter_map(|row| Some((row, subject.relative(row)?.gap_closed))).collect();
+    let said = closed.iter().map(|(row, share)| format!("{}: {}", label(&row.method), percents(*share)));
     goals.push(goal(
         "gptq closes at least 60% of the loss between max/7 and F32",
-        closed.map(|(row, closed)| {
-            (closed.value >= 0.6, format!("{}: {}", label(&row.method), percents(closed)))
+        (!closed.is_empty()).then(|| {
+            (closed.iter().any(|(_, share)| share.value >= 0.6), said.collect::<Vec<_>>().join(", "))
         }),
     ));
-    let lower = |ours: Option<&Row>, theirs: Option<&Row>| {
-        let (ours, theirs) = (ours?, theirs?);
-        let values = [ours, theirs].map(|row| format!("{}: {}", label(&row.method), plus_minus(row.kl, 5)));
-        Some((ours.kl.value < theirs.kl.value, values.join(", ")))
+    let lower = |ours: Vec<&Row>, theirs: Option<&Row>| {
+        let theirs = theirs.filter(|_| !ours.is_empty())?;
+        let met = ours.iter().any(|row| row.kl.value < theirs.kl.value);
+        let rows = ours.into_iter().chain([theirs]);
+        let said = rows.map(|row| format!("{}: {}", label(&row.method), plus_minus(row.kl, 5)));
+        Some((met, said.collect::<Vec<_>>().join(", ")))
     };
     goals.push(goal(
         "the fit has a lower KL than llama.cpp's Q4_0 without an imatrix",
-        lower(subject.row("fit"), subject.row("llama")),
+        lower(subject.row("fit").into_iter().collect(), subject.row("llama")),
     ));
     goals.push(goal(
         "calibrated, ours has a lower KL than llama.cpp's with an imatrix",
-        lower(calibrated, subject.row("llama_imatrix")),
+        lower(calibrated().collect(), subject.row("llama_imatrix")),
     ));
     goals
 }
@@ -217,6 +221,11 @@ mod tests {
         let rows = [("max7", 0.5, 1.0), ("fit", 0.4, 0.675), ("llama", 0.4, 0.6)];
         let calibrated = [("gptq", 0.3, 0.5), ("llama_imatrix", 0.3, 0.45)];
         assert_eq!(said(&[&rows[..], &calibrated[..]].concat()), ["**not met**"; 4]);
+
+        let mut on_grid = subject(&rows);
+        on_grid.on_grid = true;
+        let first = goals(&on_grid).remove(0);
+        assert!(first.starts_with("not judged") && first.ends_with("(0.675)"), "{first}");
     }
 
     #[test]
