@@ -6,6 +6,10 @@ use crate::output::Output;
 use crate::simd::{LANES, Simd};
 use half::{bf16, f16};
 
+/// Up to so many inputs a single token takes one row after the other, in one stream that the hardware prefetches: the
+/// processor starts on the next row while it waits for the sums of this one. Longer rows go in fours.
+const SHORT: usize = 64 * LANES;
+
 /// Weights that a tile widens to f32 as it loads them.
 pub(super) trait Weight: Copy + Send + Sync {
     /// Sixteen weights.
@@ -110,7 +114,11 @@ impl<W: Weight> Product<'_, W> {
             token += T;
         }
         while token < self.tokens {
-            self.rows_by::<S, 4, 1>(s, token);
+            if self.cols <= SHORT {
+                self.rows_by::<S, 1, 1>(s, token);
+            } else {
+                self.rows_by::<S, 4, 1>(s, token);
+            }
             token += 1;
         }
     }
@@ -147,7 +155,7 @@ impl<W: Weight> Product<'_, W> {
             for r in 0..R {
                 // SAFETY: `r * cols + k + 16` is within the `R` rows of `w`.
                 let ws = unsafe { load_at(s, w, r * cols + k) };
-                if T == 1 {
+                if T == 1 && R > 1 {
                     // Used once, the rows come straight from memory: ask for those of the next tile.
                     s.prefetch(w.as_ptr().wrapping_add((r + R) * cols + k).cast());
                 }
