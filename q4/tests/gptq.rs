@@ -1,5 +1,6 @@
 //! Error-compensated rounding against the method as it is usually written, with the inverse of `H`.
 #![cfg(feature = "gptq")]
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use halfbyte_q4::affine::{GroupSize, dequantize_row};
 use halfbyte_q4::gptq::{Factor, Options, Order, Scales, affine_rows, q4_0_rows, q4_1_rows};
