@@ -2,6 +2,7 @@
 
 mod contender;
 mod measure;
+mod others;
 mod plot;
 mod publish;
 mod report;
@@ -34,14 +35,16 @@ fn compare(names: &[&str]) -> Result<()> {
     }
     let cpus = std::thread::available_parallelism()?.get();
     let mut runs = Vec::new();
+    let mut loudest: f64 = 0.0;
     for scenario in Scenario::ALL {
         if names.is_empty() || names.contains(&scenario.name()) {
-            let results = scenario.measure(cpus)?;
+            let (results, noise) = scenario.measure(cpus)?;
+            loudest = loudest.max(noise);
             println!("{}", report::tables(scenario, &results, cpus));
             runs.push((scenario, results));
         }
     }
-    if names.is_empty() { publish::write(&runs, cpus) } else { Ok(()) }
+    if names.is_empty() { publish::write(&runs, cpus, loudest) } else { Ok(()) }
 }
 
 /// Gap, work and budget in microseconds, microseconds and milliseconds, with commas between.

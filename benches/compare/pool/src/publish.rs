@@ -33,12 +33,12 @@ enum Number {
 
 /// Writes `threadpool/docs/comparison.md`, `threadpool/docs/overhead.svg` and the marked part of
 /// `threadpool/README.md`.
-pub(crate) fn write(runs: &[(Scenario, Results)], cpus: usize) -> Result<()> {
+pub(crate) fn write(runs: &[(Scenario, Results)], cpus: usize, noise: f64) -> Result<()> {
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../threadpool");
     let docs = crate_root.join("docs");
     std::fs::create_dir_all(&docs)?;
 
-    let mut text = format!("# The pool beside its peers\n\nMade by {COMMAND}.\n\n{}", machine(cpus));
+    let mut text = format!("# The pool beside its peers\n\nMade by {COMMAND}.\n\n{}", machine(cpus, noise));
     for (scenario, results) in runs {
         let _ = write!(text, "\n## {}\n{}", scenario.title(), report::tables(*scenario, results, cpus));
     }
@@ -52,18 +52,22 @@ pub(crate) fn write(runs: &[(Scenario, Results)], cpus: usize) -> Result<()> {
     let readme = std::fs::read_to_string(&path)?;
     let (before, rest) = readme.split_once(BEGIN).context("README.md has lost its mark")?;
     let (_, after) = rest.split_once(END).context("README.md has lost its second mark")?;
-    let summary = format!("{}\n{}", machine(cpus), summary(runs, cpus));
+    let summary = format!("{}\n{}", machine(cpus, noise), summary(runs, cpus));
     std::fs::write(path, format!("{before}{BEGIN}{summary}{END}{after}"))?;
     Ok(())
 }
 
 const COMMAND: &str = "`cargo run --release --manifest-path benches/compare/pool/Cargo.toml`";
 
-/// One line on where it ran.
-fn machine(cpus: usize) -> String {
+/// One line on where it ran, and beside what.
+fn machine(cpus: usize, noise: f64) -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|p| p.1));
-    format!("One run on {cpus} CPUs ({}).\n", model.unwrap_or("model unknown"))
+    let model = model.unwrap_or("model unknown");
+    let noise = noise * 100.0;
+    format!(
+        "One run on {cpus} CPUs ({model}); other programs took at most {noise:.0}% of one while it measured.\n"
+    )
 }
 
 fn summary(runs: &[(Scenario, Results)], cpus: usize) -> String {
