@@ -45,7 +45,7 @@ pub(crate) fn draw(path: &Path, results: &Results, cpus: usize) -> Result<()> {
             .y_label_formatter(&|y| report::show(*y))
             .draw()?;
         for (group, (gap, title)) in GAPS.into_iter().enumerate() {
-            let label = Text::new(title, (group as f64 + 0.2, LOWEST * 1.15), ("sans-serif", 12));
+            let label = Text::new(title, (group as f64 + 0.2, LOWEST * 1.45), ("sans-serif", 12));
             chart.draw_series([label])?;
             for (i, (_, samples)) in results.iter().enumerate() {
                 let Some(cell) = report::cell(samples, Cell { gap, work }) else { continue };
