@@ -200,3 +200,46 @@ fn a_stopped_calibration_goes_on_to_the_same_bytes() {
     let error = Checkpoint::open(&directory.path().join("pieces"), other).unwrap_err();
     assert!(matches!(error, calibrate::Error::Checkpoint { .. }), "{error}");
 }
+
+#[test]
+fn weights_out_of_range_are_taken_to_its_end_if_asked_for() {
+    let gguf = embedded::gguf().unwrap();
+    let pool = ThreadPool::new(2).unwrap();
+    let ctx = Context::new(&pool).unwrap();
+    // The embedded model in F32, one weight of it far beyond Q4_0.
+    let mut bytes = written(ctx, &Plan::new(&gguf, Format::F32, &[]).unwrap(), &());
+    let name = "blk.3.ffn_down.weight";
+    let at = {
+        let wide = Gguf::from_vec(bytes.clone()).unwrap();
+        let tensor = wide.bytes(wide.tensor(name).unwrap()).to_vec();
+        bytes.windows(256).position(|window| window == &tensor[..256]).unwrap()
+    };
+    bytes[at..at + 4].copy_from_slice(&1e6f32.to_le_bytes());
+    let gguf = Gguf::from_vec(bytes).unwrap();
+    let model = Model::from_gguf(&gguf).unwrap();
+    let text = windows(&gguf, 0, 2);
+    let directory = tempfile::tempdir().unwrap();
+    for saturate in [false, true] {
+        let mut plan = Plan::new(&gguf, Format::Q4_0(Method::Fit), &[]).unwrap();
+        if saturate {
+            plan.saturate();
+        }
+        let path = directory.path().join(saturate.to_string());
+        let mut checkpoint = Checkpoint::open(&path, fingerprint(&plan, &text, RECIPE)).unwrap();
+        let made = calibrate::quantize(ctx, &model, &plan, &text, RECIPE, &mut checkpoint, &mut |_| {
+            ControlFlow::Continue(())
+        });
+        if !saturate {
+            let error = anyhow::Error::new(made.unwrap_err());
+            assert!(format!("{error:#}").contains(name), "{error:#}");
+            continue;
+        }
+        made.unwrap();
+        let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors()).unwrap();
+        let report =
+            plan.write(ctx, &mut writer, &checkpoint, |_| ControlFlow::Continue(())).unwrap().unwrap();
+        for tensor in report {
+            assert_eq!(tensor.saturated, usize::from(tensor.tensor.name == name), "{}", tensor.tensor.name);
+        }
+    }
+}

@@ -154,6 +154,22 @@ fn exceptions_orders_and_importance_go_together() {
 }
 
 #[test]
+fn gptq_says_what_had_no_importance() {
+    let dir = temp_dir();
+    let (imatrix, out) = (at(&dir, "m.gguf"), at(&dir, "out.gguf"));
+    let mut zeros = Imatrix::new(64.try_into().unwrap());
+    // All columns but the first group of 32.
+    let x: Vec<f32> = (0..256).map(|c| if c < 32 { 1.0 } else { 0.0 }).collect();
+    zeros.add("blk.0.attn_k.weight", &x, 256).unwrap();
+    zeros.save(&imatrix, halfbyte_examples::imatrix::Format::Gguf).unwrap();
+    let done = quantize(&out, &gptq(&["--imatrix", &imatrix]));
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    // Seven groups in each of 128 rows.
+    let said = r#"warning: "blk.0.attn_k.weight": 896 groups without any importance"#;
+    assert!(done.stderr.contains(said), "{}", done.stderr);
+}
+
+#[test]
 fn texts_that_say_nothing_are_refused() {
     let dir = temp_dir();
     let (empty, binary, out) = (at(&dir, "empty.txt"), at(&dir, "binary.txt"), at(&dir, "out.gguf"));

@@ -1,7 +1,7 @@
 //! Every memory ordering the protocol leans on, and every step that could be left out by mistake, by name.
 //!
 //! PROTOCOL.md says what each is for. Named, they can be weakened one at a time: under `--cfg loom` the test
-//! `models::tests::every_mutant_is_caught` builds each [`Ordered`] place as relaxed, and each [`Step`] as left out, and
+//! `models::every_mutant_is_caught` builds each [`Ordered`] place as relaxed, and each [`Step`] as left out, and
 //! shows that a model fails then. In every other build the functions here are constants.
 
 use crate::sync::{Ordering, fence};

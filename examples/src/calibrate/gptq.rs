@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use crate::gguf::TensorInfo;
 use crate::model::{Layerwise, Model, Stage, Visitor};
-use crate::requantize::{self, Format, Plan, Ready, decode};
+use crate::requantize::{self, Format, Plan, Ready, decode, saturate};
 
 /// Rows that a thread takes on at a time: enough for a product, few enough for all threads to have some.
 const BATCH: usize = 32;
@@ -121,6 +121,8 @@ struct Job<'a> {
     matrix: Matrix<'a>,
     format: Format,
     importance: Option<&'a [f32]>,
+    /// Weights beyond it are taken there.
+    cut_off: Option<f32>,
 }
 
 impl Job<'_> {
@@ -133,7 +135,7 @@ impl Job<'_> {
 impl Quantizer<'_, '_> {
     fn job(&self, name: &str) -> Option<Job<'_>> {
         let (info, matrix, format, importance) = self.plan.quantized(name)?;
-        Some(Job { info, matrix, format, importance })
+        Some(Job { info, matrix, format, importance, cut_off: self.plan.cut_off(format) })
     }
 
     /// Whether a tensor has to be made from second moments.
@@ -218,6 +220,10 @@ fn round_rows(
     let mut w = vec![0.0; rows * cols];
     for (r, row) in w.chunks_exact_mut(cols).enumerate() {
         decode(ctx.isa, &job.matrix, &job.info.name, first + r, row)?;
+        if let Some(limit) = job.cut_off {
+            // Counted where the tensor is written.
+            saturate(row, limit);
+        }
     }
     let wrong = |row, source| {
         let (tensor, ty) = (job.info.name.clone(), job.format.tensor_type());

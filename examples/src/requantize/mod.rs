@@ -41,4 +41,5 @@ pub(crate) use difference::decode;
 pub use error::{EncodeError, Error};
 pub use format::{Format, Method};
 pub use plan::{Keep, Plan};
+pub(crate) use write::saturate;
 pub use write::{Ready, Written};

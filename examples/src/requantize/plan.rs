@@ -33,7 +33,7 @@ pub struct Plan<'a> {
     pub(super) steps: Vec<Step<'a>>,
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
-    pub(super) saturate: bool,
+    saturate: bool,
 }
 
 /// What is done with a tensor.
@@ -115,6 +115,11 @@ impl<'a> Plan<'a> {
     /// Takes weights beyond what a type can hold to the end of its range, instead of refusing them.
     pub fn saturate(&mut self) {
         self.saturate = true;
+    }
+
+    /// The magnitude at which weights are cut off on their way into `format`, if they are.
+    pub(crate) fn cut_off(&self, format: Format) -> Option<f32> {
+        self.saturate.then(|| format.limit())
     }
 
     /// The file.

@@ -190,28 +190,35 @@ impl Piece {
                 self.counts.difference.take(&self.x, &self.x);
                 continue;
             }
-            if let Some(ready) = ready {
+            self.within.clone_from(&self.x);
+            if let Some(limit) = plan.cut_off(*format) {
+                self.counts.saturated += saturate(&mut self.within, limit);
+            }
+            let uniform = if let Some(ready) = ready {
                 let n = ready.len() / old.n_rows();
                 let bytes = &ready[row * n..][..n];
                 format.decode(bytes, &mut self.decoded).map_err(|source| wrong(row, source))?;
                 self.bytes.extend_from_slice(bytes);
+                importance.as_deref().map_or(0, groups_of_zeros)
             } else {
-                self.within.clone_from(&self.x);
-                if plan.saturate {
-                    self.counts.saturated += saturate(&mut self.within, format.limit());
-                }
                 let (x, bytes) = (&self.within, &mut self.bytes);
                 let encoded = format.encode(ctx, x, importance.as_deref(), bytes, &mut self.decoded);
-                self.counts.uniform_groups += encoded.map_err(|source| wrong(row, source))?;
-            }
+                encoded.map_err(|source| wrong(row, source))?
+            };
+            self.counts.uniform_groups += uniform;
             self.counts.difference.take(&self.x, &self.decoded);
         }
         Ok(())
     }
 }
 
+/// Groups of 32 columns without any importance.
+fn groups_of_zeros(importance: &[f32]) -> usize {
+    importance.chunks(32).filter(|group| group.iter().all(|&v| v == 0.0)).count()
+}
+
 /// Takes the numbers beyond `limit` in magnitude there, and counts them.
-fn saturate(x: &mut [f32], limit: f32) -> usize {
+pub(crate) fn saturate(x: &mut [f32], limit: f32) -> usize {
     let mut n = 0;
     for x in x.iter_mut().filter(|x| x.abs() > limit) {
         *x = limit.copysign(*x);

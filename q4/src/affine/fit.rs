@@ -12,9 +12,9 @@ use crate::least_squares::improve;
 /// Quantizes a row to affine groups with scale and bias by least squares.
 ///
 /// For offline use. Shapes as for [`quantize_row`](super::quantize_row). Twenty-one steps from either end are tried for
-/// each group, each refitted, and the best of them refitted until that gains nothing. The squared error of every group, `sum((x - (scale * code + bias))^2)` with
-/// the parameters as stored, is at most that of [`quantize_row`](super::quantize_row). Zero need not be a code, and the
-/// scale may have either sign.
+/// each group, each refitted, and the best of them refitted until that gains nothing. The squared error of every group,
+/// `sum((x - (scale * code + bias))^2)` with the parameters as stored, is at most that of
+/// [`quantize_row`](super::quantize_row). Zero need not be a code, and the scale may have either sign.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! What a format can store for a group: sixteen levels in a row.
 
-use half::f16;
+use std::marker::PhantomData;
 
 use crate::affine::AffineScale;
 use crate::rounding::nearest_f16;
@@ -62,45 +62,22 @@ impl Grid for Symmetric {
     }
 }
 
-/// Q4_1 and MLX affine: scale and offset in a stored type.
+/// Q4_1 and MLX affine: scale and offset in the type `S`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Affine(pub(super) Stored);
+pub(super) struct Affine<S>(PhantomData<S>);
 
-/// A type of parameters.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Stored {
-    F16,
-    Bf16,
-    F32,
-}
-
-impl Stored {
-    /// The type that `S` is.
-    pub(super) fn of<S: AffineScale>() -> Self {
-        // The largest value tells the three apart.
-        match S::LIMIT {
-            l if l == f16::MAX.to_f32_const() => Self::F16,
-            f32::MAX => Self::F32,
-            _ => Self::Bf16,
-        }
-    }
-
-    fn nearest(self, v: f64) -> f64 {
-        match self {
-            Self::F16 => nearest_f16(v).to_f64(),
-            // An f32 on the way may round twice; levels are judged as stored, so that loses next to nothing.
-            Self::Bf16 => half::bf16::from_f32(v as f32).to_f64(),
-            Self::F32 => f64::from(v as f32),
-        }
+impl<S> Affine<S> {
+    pub(super) fn new() -> Self {
+        Self(PhantomData)
     }
 }
 
 /// How far the tries move each end of the range inwards, in ranges.
 const INSETS: [f64; 4] = [-0.02, 0.03, 0.08, 0.13];
 
-impl Grid for Affine {
+impl<S: AffineScale> Grid for Affine<S> {
     fn store(self, levels: Levels) -> Option<Levels> {
-        let (scale, offset) = (self.0.nearest(levels.scale), self.0.nearest(levels.offset));
+        let [scale, offset] = [levels.scale, levels.offset].map(|v| f64::from(S::from_f64(v).to_f32()));
         (scale.is_finite() && scale >= 0.0 && offset.is_finite()).then_some(Levels { scale, offset })
     }
 

@@ -5,7 +5,7 @@ use faer::{Accum, Mat, Par};
 use half::f16;
 
 use super::factor::Factor;
-use super::grid::{Affine, Grid, Stored, Symmetric};
+use super::grid::{Affine, Grid, Levels, Symmetric};
 use super::group::{Problem, Solution};
 use crate::affine::{AffineScale, GroupSize, pack8};
 use crate::error::{Error, check_len};
@@ -41,8 +41,8 @@ pub struct Report {
 ///
 /// # Errors
 ///
-/// [`Error::GroupSize`] unless the factor has groups of 32; [`Error::NotWholeRows`], [`Error::Length`],
-/// [`Error::NonFinite`], [`Error::Importance`]; [`Error::Overflow`] when a weight is beyond 8 * 65504. Places are
+/// [`Error::Length`], also unless the factor has groups of 32; [`Error::NotWholeRows`], [`Error::NonFinite`],
+/// [`Error::Importance`]; [`Error::Overflow`] when a weight is beyond 8 * 65504. Places are
 /// counted from the start of `w`. Nothing is written then.
 pub fn q4_0_rows(
     factor: &Factor,
@@ -50,7 +50,7 @@ pub fn q4_0_rows(
     scales: Scales<'_>,
     out: &mut [BlockQ4_0],
 ) -> Result<Report, Error> {
-    check_group(factor, GROUP)?;
+    check_len("columns in a group of the factor", GROUP, factor.group())?;
     check(factor, w, scales)?;
     check_q4_0_row(w, out.len(), 8.0)?;
     Ok(rows::<GROUP>(factor, w, scales, Symmetric, |group, s| {
@@ -75,10 +75,10 @@ pub fn q4_1_rows(
     scales: Scales<'_>,
     out: &mut [BlockQ4_1],
 ) -> Result<Report, Error> {
-    check_group(factor, GROUP)?;
+    check_len("columns in a group of the factor", GROUP, factor.group())?;
     check(factor, w, scales)?;
     check_q4_1_row(w, out.len())?;
-    Ok(rows::<GROUP>(factor, w, scales, Affine(Stored::F16), |group, s| {
+    Ok(rows::<GROUP>(factor, w, scales, Affine::<f16>::new(), |group, s| {
         let (scale, min) = (stored_f16(s.levels.scale), stored_f16(s.levels.offset));
         out[group] = BlockQ4_1 { scale, min, codes: pack_nibbles(&s.codes) };
     }))
@@ -110,9 +110,9 @@ pub fn affine_rows<S: AffineScale>(
         let (group, value) = (index / size.weights(), w[index]);
         return Err(Error::Overflow { index, group, what: "bias", value, limit: S::LIMIT });
     }
-    let grid = Affine(Stored::of::<S>());
+    let grid = Affine::<S>::new();
     let words = size.weights() / 8;
-    let write = |group: usize, levels: super::grid::Levels, codes: &[u8]| {
+    let mut write = |group: usize, levels: Levels, codes: &[u8]| {
         for (word, codes) in packed[group * words..][..words].iter_mut().zip(codes.as_chunks::<8>().0) {
             *word = pack8(codes);
         }
@@ -120,16 +120,11 @@ pub fn affine_rows<S: AffineScale>(
         scales[group] = S::from_f32(levels.scale as f32);
         biases[group] = S::from_f32(levels.offset as f32);
     };
-    let mut write = write;
     Ok(match size {
         GroupSize::G32 => rows::<32>(factor, w, search, grid, |g, s| write(g, s.levels, &s.codes)),
         GroupSize::G64 => rows::<64>(factor, w, search, grid, |g, s| write(g, s.levels, &s.codes)),
         GroupSize::G128 => rows::<128>(factor, w, search, grid, |g, s| write(g, s.levels, &s.codes)),
     })
-}
-
-fn check_group(factor: &Factor, expected: usize) -> Result<(), Error> {
-    if factor.group() == expected { Ok(()) } else { Err(Error::GroupSize { got: factor.group() }) }
 }
 
 fn check(factor: &Factor, w: &[f32], scales: Scales<'_>) -> Result<(), Error> {
