@@ -2,7 +2,6 @@
 
     python3 -m venv venv
     CMAKE_ARGS=-DGGML_NATIVE=ON venv/bin/pip install --no-binary llama-cpp-python -r benches/compare/requirements.txt
-    venv/bin/pip install gguf==0.19.0
     venv/bin/python benches/compare/llama_quantize.py F32.gguf Q4_0.gguf --type q4_0 --imatrix F32.imatrix.gguf
 
 `cargo xtask quantizers --llama venv/bin/python` runs it. The imatrix is a GGUF one, as `halfbyte imatrix` writes it;

@@ -3,7 +3,6 @@
     cargo build --release -p halfbyte-benches --example quantizers
     python3 -m venv venv
     CMAKE_ARGS=-DGGML_NATIVE=ON venv/bin/pip install --no-binary llama-cpp-python -r benches/compare/requirements.txt
-    venv/bin/pip install gguf==0.19.0
     venv/bin/python benches/compare/quantizers.py
 
 The rows are Gaussian, the importances of the columns log-normal; rows and blocks fit in the cache. Each pair is a tenth
