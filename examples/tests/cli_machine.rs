@@ -42,6 +42,18 @@ fn bench_leaves_out_tests_of_nothing() {
 }
 
 #[test]
+fn bench_decodes_behind_as_many_tokens_as_asked_for() {
+    let bench = |ctx| {
+        run(&["bench", "-p", "4", "-n", "2", "--depth", "30", "--ctx", ctx, "--reps", "1", "--json"])
+    };
+    let json = bench("32").json();
+    let depths: Vec<_> = json["results"].as_array().unwrap().iter().map(|r| r["depth"].clone()).collect();
+    assert_eq!(depths, [0, 30]);
+    // The last token needs the place of the 32nd.
+    assert!(bench("31").error().contains("32 tokens long"));
+}
+
+#[test]
 fn bench_for_people_is_a_table() {
     let text = run(&["bench", "-p", "4", "-n", "2", "--reps", "1", "--threads", "1"]).ok();
     assert_eq!(text.lines().count(), 4, "{text}");

@@ -547,9 +547,12 @@ pub(crate) struct BenchArgs {
     /// Prompt tokens; 0 leaves the test out
     #[arg(short = 'p', long = "n-prompt", value_name = "N", default_value_t = 512)]
     pub(crate) n_prompt: usize,
-    /// Tokens to decode, one by one, in an empty context; 0 leaves the test out
+    /// Tokens to decode, one by one; 0 leaves the test out
     #[arg(short = 'n', long = "n-gen", value_name = "N", default_value_t = 128)]
     pub(crate) n_gen: usize,
+    /// Tokens in the context when decoding begins
+    #[arg(short = 'd', long, value_name = "N", default_value_t = 0)]
+    pub(crate) depth: usize,
     /// Numbers of threads to test, with commas between [default: --threads]
     #[arg(short = 't', value_name = "LIST", value_delimiter = ',', value_parser = parse_threads)]
     pub(crate) thread_counts: Option<Vec<usize>>,

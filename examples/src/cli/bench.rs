@@ -29,6 +29,8 @@ struct Measured {
     threads: usize,
     n_prompt: usize,
     n_gen: usize,
+    /// Tokens in the context before the first that is timed.
+    depth: usize,
     tokens_per_second: Spread,
     /// Weights read a second at the median, in 10^9 bytes; only where each token reads them all.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,25 +58,40 @@ impl Spread {
 #[derive(Clone, Copy)]
 enum Test {
     Prompt(usize),
-    Decode(usize),
+    Decode { tokens: usize, depth: usize },
 }
 
 impl Test {
+    /// Tokens that are timed.
     fn tokens(self) -> usize {
         match self {
-            Self::Prompt(n) | Self::Decode(n) => n,
+            Self::Prompt(tokens) | Self::Decode { tokens, .. } => tokens,
         }
     }
 
-    /// Feeds `ids` to an empty context and says how long that took.
+    /// Tokens that the context has to hold.
+    fn context(self) -> usize {
+        match self {
+            Self::Prompt(tokens) => tokens,
+            Self::Decode { tokens, depth } => depth + tokens,
+        }
+    }
+
+    /// Feeds the last of `ids` to a context that holds those before, and says how long that took. Whatever the context
+    /// holds already began with the same ids.
     fn once(self, session: &mut Session<'_>, ids: &[u32]) -> Result<Duration> {
-        session.truncate(0);
+        let (before, ids) = ids.split_at(ids.len() - self.tokens());
+        session.truncate(before.len());
+        if session.len() < before.len() {
+            session.truncate(0);
+            session.feed(before)?;
+        }
         let start = Instant::now();
         match self {
             Self::Prompt(_) => {
                 session.feed(ids)?;
             }
-            Self::Decode(_) => {
+            Self::Decode { .. } => {
                 for id in ids {
                     session.feed(std::slice::from_ref(id))?;
                 }
@@ -87,11 +104,10 @@ impl Test {
 pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
     let gguf = engine::open(global.model.as_deref())?;
     let engine = Engine::new(&gguf, global)?;
-    let tests: Vec<Test> = [Test::Prompt(args.n_prompt), Test::Decode(args.n_gen)]
-        .into_iter()
-        .filter(|test| test.tokens() > 0)
-        .collect();
-    let longest = tests.iter().map(|test| test.tokens()).max().unwrap_or(1);
+    let decode = Test::Decode { tokens: args.n_gen, depth: args.depth };
+    let tests: Vec<Test> =
+        [Test::Prompt(args.n_prompt), decode].into_iter().filter(|test| test.tokens() > 0).collect();
+    let longest = tests.iter().map(|test| test.context()).max().unwrap_or(1);
     // Without --ctx the context is as long as the longest test.
     let context = global.ctx.unwrap_or(longest);
     let options = SessionOptions { context, ..engine.options };
@@ -107,24 +123,31 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
         let pool = ThreadPool::new(threads)?;
         let mut session = engine.session_on(&pool, options)?;
         for &test in &tests {
-            let (n_prompt, n_gen) = match test {
-                Test::Prompt(n) => (n, 0),
-                Test::Decode(n) => (0, n),
+            let (n_prompt, n_gen, depth) = match test {
+                Test::Prompt(n) => (n, 0, 0),
+                Test::Decode { tokens, depth } => (0, tokens, depth),
             };
-            let ids = pseudo_random_ids(test.tokens(), engine.model.config().n_vocab);
+            let ids = pseudo_random_ids(test.context(), engine.model.config().n_vocab);
             let mut rates = Vec::with_capacity(args.reps);
             for rep in 0..=args.reps {
                 bar.set_message(format!("{threads} threads, {n_prompt} prompt, {n_gen} decode"));
                 let time = test.once(&mut session, &ids)?;
                 // The first is for caches, page faults and clocks to settle.
                 if rep > 0 {
-                    rates.push(ids.len() as f64 / time.as_secs_f64());
+                    rates.push(test.tokens() as f64 / time.as_secs_f64());
                 }
                 bar.inc(1);
             }
             let tokens_per_second = Spread::new(rates);
             let gigabytes_per_second = (n_gen > 0).then_some(tokens_per_second.median * bytes as f64 / 1e9);
-            results.push(Measured { threads, n_prompt, n_gen, tokens_per_second, gigabytes_per_second });
+            results.push(Measured {
+                threads,
+                n_prompt,
+                n_gen,
+                depth,
+                tokens_per_second,
+                gigabytes_per_second,
+            });
         }
     }
     bar.finish_and_clear();
@@ -144,7 +167,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
 fn table(output: &Output<'_>) -> Result<()> {
     let mut text = format!(
         "{}, isa {}, {} activations, {} KV cache, {:.1} MB of weights a token, {} repetitions\n\
-         threads     test   tokens/s (median)        min        max     GB/s\n",
+         threads          test   tokens/s (median)        min        max     GB/s\n",
         output.model,
         output.isa,
         output.activations,
@@ -153,11 +176,15 @@ fn table(output: &Output<'_>) -> Result<()> {
         output.reps
     );
     for m in &output.results {
-        let test = if m.n_gen > 0 { format!("tg {}", m.n_gen) } else { format!("pp {}", m.n_prompt) };
+        let test = match (m.n_gen, m.depth) {
+            (0, _) => format!("pp {}", m.n_prompt),
+            (n, 0) => format!("tg {n}"),
+            (n, depth) => format!("tg {n} @ {depth}"),
+        };
         let rate = &m.tokens_per_second;
         let bytes = m.gigabytes_per_second.map_or_else(String::new, |v| format!("{v:.2}"));
         text += &format!(
-            "{:>7}  {test:>7}  {:>18.1}  {:>9.1}  {:>9.1}  {bytes:>7}\n",
+            "{:>7}  {test:>12}  {:>18.1}  {:>9.1}  {:>9.1}  {bytes:>7}\n",
             m.threads, rate.median, rate.min, rate.max
         );
     }
