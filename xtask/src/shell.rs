@@ -38,3 +38,28 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 pub(crate) fn cargo(args: &str) -> Result<()> {
     run(Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into())).args(args.split_whitespace()))
 }
+
+/// Cargo's target folder, in which this program is: in a profile's folder of it.
+///
+/// # Errors
+/// If it is elsewhere.
+pub(crate) fn target() -> Result<PathBuf> {
+    let program = std::env::current_exe().context("this program's path is unknown")?;
+    program
+        .ancestors()
+        .nth(2)
+        .map(Path::to_owned)
+        .with_context(|| format!("{} is in no target folder", program.display()))
+}
+
+/// The program that a release build of `name` (perhaps `examples/NAME`) makes.
+///
+/// # Errors
+/// If it is not there.
+pub(crate) fn release(name: &str) -> Result<PathBuf> {
+    let program = target()?.join("release").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
+    if !program.is_file() {
+        bail!("{} is not there after the build", program.display());
+    }
+    Ok(program)
+}

@@ -6,7 +6,6 @@
 //! ```
 
 mod figures;
-mod markers;
 mod measure;
 mod method;
 mod plot;
@@ -19,7 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::builder::PossibleValuesParser;
 
-use crate::{fetch_model, shell};
+use crate::{fetch_model, markers, shell};
 use figures::Figures;
 use measure::{Extent, Task};
 use programs::Programs;
@@ -120,7 +119,7 @@ fn measured(args: &Args, before: Figures) -> Result<Figures> {
         None => std::thread::available_parallelism().context("the number of CPUs is unknown")?.get(),
     };
     let programs = Programs::new(args.llama.clone(), threads)?;
-    let work = programs::target()?.join("quantizers");
+    let work = shell::target()?.join("quantizers");
     std::fs::create_dir_all(&work).with_context(|| format!("{}: can't be made", work.display()))?;
     let mut figures = Figures::default();
     for task in &tasks {
@@ -169,5 +168,6 @@ fn read(path: &Path) -> Result<Figures> {
 /// The document at `path`, with `block` in its place.
 fn replaced(path: &'static str, block: &str) -> Result<String> {
     let document = std::fs::read_to_string(shell::root().join(path));
-    markers::replace(&document.with_context(|| format!("{path}: can't be read"))?, block).context(path)
+    markers::replace(&document.with_context(|| format!("{path}: can't be read"))?, "quantizers", block)
+        .context(path)
 }

@@ -58,12 +58,7 @@ impl Programs {
     /// If either is not to be had.
     pub(super) fn new(llama: Option<PathBuf>, threads: usize) -> Result<Self> {
         shell::cargo("build --release --locked --package halfbyte-examples")?;
-        // This program is in a profile's folder of cargo's target folder.
-        let target = target()?;
-        let halfbyte = target.join("release").join(format!("halfbyte{}", std::env::consts::EXE_SUFFIX));
-        if !halfbyte.is_file() {
-            bail!("{} is not there after the build", halfbyte.display());
-        }
+        let halfbyte = shell::release("halfbyte")?;
         if let Some(python) = &llama {
             let imports = Command::new(python).args(["-c", "import gguf, llama_cpp, numpy"]).output();
             let found = imports.with_context(|| format!("{}: can't be started", python.display()))?;
@@ -116,16 +111,6 @@ impl Programs {
             .with_context(|| format!("{}: can't be read", self.halfbyte.display()))?;
         Ok(Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect())
     }
-}
-
-/// Cargo's target folder, in which this program is.
-pub(super) fn target() -> Result<PathBuf> {
-    let program = std::env::current_exe().context("this program's path is unknown")?;
-    program
-        .ancestors()
-        .nth(2)
-        .map(Path::to_owned)
-        .with_context(|| format!("{} is in no target folder", program.display()))
 }
 
 /// Runs a command in the workspace's root and reads the one JSON object that it prints.

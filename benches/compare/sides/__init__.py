@@ -1,0 +1,1 @@
+"""The parts of compare.py: models, engines that run them, figures, tables."""
