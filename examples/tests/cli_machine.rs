@@ -43,9 +43,8 @@ fn bench_leaves_out_tests_of_nothing() {
 
 #[test]
 fn bench_decodes_behind_as_many_tokens_as_asked_for() {
-    let bench = |ctx| {
-        run(&["bench", "-p", "4", "-n", "2", "--depth", "30", "--ctx", ctx, "--reps", "1", "--json"])
-    };
+    let bench =
+        |ctx| run(&["bench", "-p", "4", "-n", "2", "--depth", "30", "--ctx", ctx, "--reps", "1", "--json"]);
     let json = bench("32").json();
     let depths: Vec<_> = json["results"].as_array().unwrap().iter().map(|r| r["depth"].clone()).collect();
     assert_eq!(depths, [0, 30]);

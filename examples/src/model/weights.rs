@@ -144,11 +144,14 @@ impl<'a> ModelWeights<'a> {
         self.layers.iter().flat_map(LayerWeights::weights).chain([&self.output]).map(Weight::matrix)
     }
 
-    /// Packs what can be, a batch at a time; calls `done` after each.
+    /// Packs what can be, a batch at a time; calls `done` after each, which may give the file's pages back. So the most
+    /// memory in use is what is packed and one batch of the file. The output matrix, the largest of a small model, comes
+    /// first, when nothing else is packed yet.
     pub(super) fn pack(&mut self, ctx: Context<'_>, mut done: impl FnMut()) -> Result<(), Error> {
         let mut batch = Vec::new();
         let mut bytes = 0;
-        for weight in self.layers.iter_mut().flat_map(LayerWeights::weights_mut).chain([&mut self.output]) {
+        let layers = self.layers.iter_mut().flat_map(LayerWeights::weights_mut);
+        for weight in std::iter::once(&mut self.output).chain(layers) {
             if let Weight::InPlace(matrix) = weight
                 && matrix.supports_packing()
             {
@@ -171,7 +174,7 @@ impl<'a> ModelWeights<'a> {
 }
 
 /// Bytes that are packed together: large enough for huge pages to be filled, small beside a model.
-const PACK_BATCH: usize = 64 << 20;
+const PACK_BATCH: usize = 32 << 20;
 
 /// Packs and empties a batch.
 fn pack(ctx: Context<'_>, batch: &mut Vec<&mut Weight<'_>>) -> Result<(), Error> {
