@@ -48,10 +48,11 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     /// 4 x 16 signed 8-bit weight codes, prepared for [`Simd::dot8`].
     type Codes8: Copy + core::fmt::Debug;
 
-    /// Activation rows of an integer GEMM tile of 4-bit codes.
+    /// Activation rows of an integer GEMM tile.
     const INT_TILE: usize;
-    /// Activation rows of an integer GEMM tile of 8-bit codes; divides [`Simd::INT_TILE`].
-    const DOT8_TILE: usize = Self::INT_TILE;
+    /// Whether the loop over a group's lines of codes stays a loop. Unrolled, with few registers, the compiler moves
+    /// loads and sums far apart, and most of them go through the stack.
+    const ROLL_LINES: bool = false;
     /// Weight rows and activation rows that a float GEMM tile keeps in registers.
     const FLOAT_TILE: (usize, usize);
     /// A group's dot products of 8-bit codes start at this times the sum of the activation codes: an instruction

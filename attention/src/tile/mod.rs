@@ -133,10 +133,8 @@ impl<E, const VECTORS: usize> Tile<'_, E, VECTORS> {
         let mut weights = Weights([[0.0; BLOCK]; QUAD]);
         let mut i = 0;
         while i < self.n {
-            // Few registers share nothing between queries, and each size is a kernel of its own to compile.
-            let size = if register_rich::<S>() { (self.n - i).min(QUAD) } else { 1 };
-            i += match size {
-                4 => self.quad::<S, T, 4>(s, vectors, start, i, keys, values, &mut weights),
+            i += match self.n - i {
+                QUAD.. => self.quad::<S, T, QUAD>(s, vectors, start, i, keys, values, &mut weights),
                 3 => self.quad::<S, T, 3>(s, vectors, start, i, keys, values, &mut weights),
                 _ => self.quad::<S, T, 1>(s, vectors, start, i, keys, values, &mut weights),
             };
@@ -203,7 +201,7 @@ impl<E: Element, const VECTORS: usize> Kernel for Tile<'_, E, VECTORS> {
         let stride = vectors * LANES;
         self.begin(s, vectors);
         // Below that, every stored number is converted once anyway, and faster in registers.
-        let widen = E::CONVERTS && self.n > if register_rich::<S>() { QUAD } else { 1 };
+        let widen = E::CONVERTS && self.n > QUAD;
         let last = self.visible(self.n - 1);
         for start in (0..last).step_by(BLOCK) {
             let block = start * stride..last.min(start + BLOCK) * stride;

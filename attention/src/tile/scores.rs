@@ -8,7 +8,8 @@ use super::{BLOCK, QUAD, Weights, register_rich};
 use crate::element::Element;
 use halfbyte_cpu_kernels::simd::{LANES, Simd};
 
-/// Keys whose chains run side by side.
+/// Keys of a part of a step. Where registers are few, their chains with a pair of queries go two keys at a time: eight
+/// registers of sums, and as many loads as multiplications.
 const KEYS: usize = 4;
 
 /// Scores of `L` queries, `vectors * 16` elements each and one after the other at `q`, with the first `n` keys of
@@ -43,23 +44,26 @@ pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
                 // SAFETY: `key` is below `n`, so the pointer stays inside the caller's keys.
                 *p = unsafe { k.add(key * vectors * LANES) };
             }
-            if register_rich::<S>() {
-                // SAFETY: `L` queries are readable, and so is a key at each pointer.
-                let chains = unsafe { chains::<S, E, L>(s, vectors, q, pointers) };
-                for i in 0..L {
-                    for j in 0..KEYS {
-                        sums[i * keys + from + j] = chains[i][j];
-                    }
-                }
-            } else {
-                for i in 0..L {
-                    // SAFETY: query `i` is one of the `L` that are readable.
-                    let q = unsafe { q.add(i * vectors * LANES) };
+            let mut i = 0;
+            while i < L {
+                // SAFETY: query `i` is one of the `L` that are readable.
+                let q = unsafe { q.add(i * vectors * LANES) };
+                let sums = &mut sums[from..];
+                if register_rich::<S>() {
+                    // SAFETY: `L` queries are readable from the first on, and so is a key at each pointer.
+                    put(unsafe { chains::<S, E, L, KEYS>(s, vectors, q, pointers) }, sums, keys, i);
+                    i += L;
+                } else if i + 2 <= L {
+                    let [a, b, c, d] = pointers;
+                    // SAFETY: two queries are readable at `q`, and so is a key at each pointer.
+                    put(unsafe { chains::<S, E, 2, 2>(s, vectors, q, [a, b]) }, sums, keys, i);
+                    // SAFETY: as above.
+                    put(unsafe { chains::<S, E, 2, 2>(s, vectors, q, [c, d]) }, &mut sums[2..], keys, i);
+                    i += 2;
+                } else {
                     // SAFETY: a query is readable at `q`, and so is a key at each pointer.
-                    let [chains] = unsafe { chains::<S, E, 1>(s, vectors, q, pointers) };
-                    for j in 0..KEYS {
-                        sums[i * keys + from + j] = chains[j];
-                    }
+                    put(unsafe { chains::<S, E, 1, KEYS>(s, vectors, q, pointers) }, sums, keys, i);
+                    i += 1;
                 }
             }
             from += KEYS;
@@ -72,21 +76,34 @@ pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
     }
 }
 
-/// The unfolded sums of `L` queries by four keys.
+/// Puts the chains of some queries, of which the first is query `first`, into `sums`, which has `keys` of each query.
+#[inline(always)]
+fn put<T: Copy, const L: usize, const K: usize>(
+    chains: [[T; K]; L],
+    sums: &mut [T],
+    keys: usize,
+    first: usize,
+) {
+    for i in 0..L {
+        sums[(first + i) * keys..][..K].copy_from_slice(&chains[i]);
+    }
+}
+
+/// The unfolded sums of `L` queries by `K` keys.
 ///
 /// # Safety
 /// `L * vectors * 16` f32 are readable at `q` and `vectors * 16` elements at each of `k`.
 #[inline(always)]
-unsafe fn chains<S: Simd, E: Element, const L: usize>(
+unsafe fn chains<S: Simd, E: Element, const L: usize, const K: usize>(
     s: S,
     vectors: usize,
     q: *const f32,
-    k: [*const E; KEYS],
-) -> [[S::F32; KEYS]; L] {
-    let mut sums = [[s.splat(0.0); KEYS]; L];
+    k: [*const E; K],
+) -> [[S::F32; K]; L] {
+    let mut sums = [[s.splat(0.0); K]; L];
     for d in 0..vectors {
-        let mut keys = [s.splat(0.0); KEYS];
-        for j in 0..KEYS {
+        let mut keys = [s.splat(0.0); K];
+        for j in 0..K {
             // SAFETY: vector `d` lies inside key `j`.
             let p = unsafe { k[j].add(d * LANES) };
             // SAFETY: as above, all 16 elements of it.
@@ -97,7 +114,7 @@ unsafe fn chains<S: Simd, E: Element, const L: usize>(
             let p = unsafe { q.add((i * vectors + d) * LANES) };
             // SAFETY: as above, all 16 elements of it.
             let query = unsafe { s.load(p) };
-            for j in 0..KEYS {
+            for j in 0..K {
                 sums[i][j] = s.fma(query, keys[j], sums[i][j]);
             }
         }

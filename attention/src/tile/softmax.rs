@@ -35,7 +35,9 @@ pub(super) fn softmax<S: Simd>(
     let largest = s.reduce_max(largest);
     let new = if *max > largest { *max } else { largest };
     let base = s.splat(if new == f32::NEG_INFINITY { 0.0 } else { new });
-    let alpha = exp(s, s.sub(s.splat(*max), base));
+    // Seldom does a late block raise the maximum; without a change the formula gives exactly 1.
+    let unchanged = *max == new && new.is_finite();
+    let alpha = if unchanged { s.splat(1.0) } else { exp(s, s.sub(s.splat(*max), base)) };
     let mut sum = s.mul(s.load_slice(sums), alpha);
     for x in scores.chunks_exact_mut(LANES) {
         let p = exp(s, s.sub(s.load_slice(x), base));

@@ -7,6 +7,7 @@ use super::tokens::{SCALE, START, Tokens, WEIGHTED, WORDS};
 use crate::output::Output;
 use crate::scratch::Line;
 use crate::simd::{LANES, Simd};
+use core::hint::black_box;
 use halfbyte_q8::GROUP;
 
 /// A panel, the tokens to multiply it by, and where the products go.
@@ -52,7 +53,7 @@ impl<F: PanelFormat> Tile<'_, F> {
         if self.tokens.count == 1 {
             return self.run::<S, 1, true>(s, 0);
         }
-        let tile = if F::CODE_LINES == 4 { S::INT_TILE } else { S::DOT8_TILE };
+        let tile = S::INT_TILE;
         let mut token = 0;
         while token + 8 <= self.tokens.count && tile >= 8 {
             self.run::<S, 8, false>(s, token);
@@ -82,18 +83,23 @@ impl<F: PanelFormat> Tile<'_, F> {
         let mut groups = self.tokens.block(token - first).chunks_exact(WORDS * width);
         let mut sums = [[s.splat(0.0); T]; 2];
         let (lines, parameters) = (self.format.unit_lines(), self.format.parameter_lines());
+        // A length that the compiler does not know keeps it from unrolling. One token has the registers it needs.
+        let code_lines = if S::ROLL_LINES && T > 1 { black_box(F::CODE_LINES) } else { F::CODE_LINES };
         let mut units = self.panel.chunks_exact(lines);
         for unit in &mut units {
             for k in 0..self.format.unit_groups() {
                 if let Some(words) = groups.next() {
                     let group = Group { words, width, first };
-                    self.add_group::<S, T>(s, unit, parameters, k, group, &mut sums[k % 2]);
+                    let codes = &unit[parameters + k * F::CODE_LINES..][..code_lines];
+                    self.add_group::<S, T>(s, unit, codes, k, group, &mut sums[k % 2]);
                 }
             }
         }
         if let Some(words) = groups.next() {
             let group = Group { words, width, first };
-            self.add_group::<S, T>(s, units.remainder(), parameters, 0, group, &mut sums[0]);
+            let unit = units.remainder();
+            let codes = &unit[parameters..][..code_lines];
+            self.add_group::<S, T>(s, unit, codes, 0, group, &mut sums[0]);
         }
         for t in 0..T {
             let sum = s.add(sums[0][t], sums[1][t]);
@@ -107,18 +113,17 @@ impl<F: PanelFormat> Tile<'_, F> {
         }
     }
 
-    /// Adds group `k` of a unit, sixteen rows by `T` tokens, to `sums`.
+    /// Adds group `k` of a unit, sixteen rows by `T` tokens, to `sums`; `codes` are the group's lines.
     #[inline(always)]
     fn add_group<S: Simd, const T: usize>(
         self,
         s: S,
         unit: &[Line],
-        parameters: usize,
+        codes: &[Line],
         k: usize,
         x: Group<'_>,
         sums: &mut [S::F32; T],
     ) {
-        let codes = &unit[parameters + k * F::CODE_LINES..][..F::CODE_LINES];
         // SAFETY: callers pass words and tokens that there are.
         let word = |i: usize, t: usize| unsafe { x.word(i, t) };
         let mut dots = [s.splat_i32(0); T];
@@ -128,8 +133,8 @@ impl<F: PanelFormat> Tile<'_, F> {
                 running[t] = s.dot4_start(word(START, t).cast_signed());
             }
             let mask = s.splat_i32(0x0f0f_0f0f);
-            for j in 0..4 {
-                let line = words(s, &codes[j]);
+            for (j, line) in codes.iter().enumerate() {
+                let line = words(s, line);
                 let (low, high) = (s.and(line, mask), s.and(s.shr::<4>(line), mask));
                 for t in 0..T {
                     running[t] = s.dot4(running[t], low, word(j, t).cast_signed());
@@ -145,8 +150,8 @@ impl<F: PanelFormat> Tile<'_, F> {
             for t in 0..T {
                 dots[t] = s.splat_i32(word(START, t).cast_signed());
             }
-            for j in 0..8 {
-                let line = s.prepare8(words(s, &codes[j]));
+            for (j, line) in codes.iter().enumerate() {
+                let line = s.prepare8(words(s, line));
                 for t in 0..T {
                     dots[t] = s.dot8(dots[t], line, word(j, t).cast_signed());
                 }
