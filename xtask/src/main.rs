@@ -1,8 +1,10 @@
 //! Development tasks, run as `cargo xtask TASK`.
 
 mod ci;
+mod cuda_compiler;
 mod fetch_model;
 mod pool;
+mod ptx;
 mod quantizers;
 mod readme;
 mod shell;
@@ -21,6 +23,8 @@ enum Task {
     FetchModel,
     /// The thread pool's loom models, mutants of its protocol against them, and its tests under ThreadSanitizer.
     Pool,
+    /// Compiles the CUDA kernels to the PTX that cuda-kernels ships; installs the compiler under target/ if need be.
+    Ptx(ptx::Args),
     /// Quantizes two models every way, measures them, and makes the table and the plot of docs/quantizers.md.
     Quantizers(quantizers::Args),
     /// Runs the README's `sh` blocks, as a newcomer would.
@@ -32,6 +36,7 @@ fn main() -> Result<()> {
         Task::Ci => ci::run(),
         Task::FetchModel => fetch_model::run(),
         Task::Pool => pool::run(),
+        Task::Ptx(args) => ptx::run(&args),
         Task::Quantizers(args) => quantizers::run(&args),
         Task::Readme => readme::run(),
     }
