@@ -157,19 +157,23 @@ struct Prefill {
     constexpr int kInputPieces = kInputRow / 16, kWeightPieces = kWeightRow / 16;
 #pragma unroll
     for (int i = 0; i < bm * kInputPieces; i += kThreads) {
-      const u32 r = (i + thread) / kInputPieces, c = (i + thread) % kInputPieces;
-      const u32 at = t * kDepth + c * (16 / Precision::kBytes);
-      const bool inside = m0 + r < p.m && at < p.k;
-      const u64 from = ((u64)(m0 + r) * p.k + at) * Precision::kBytes;
-      copy16(to + Precision::template piece<kInputRow>(r, c), p.inputs + (inside ? from : 0), inside ? 16 : 0);
+      const u32 piece = i + thread, r = piece / kInputPieces, c = piece % kInputPieces;
+      if (piece < bm * kInputPieces) {
+        const u32 at = t * kDepth + c * (16 / Precision::kBytes);
+        const bool inside = m0 + r < p.m && at < p.k;
+        const u64 from = ((u64)(m0 + r) * p.k + at) * Precision::kBytes;
+        copy16(to + Precision::template piece<kInputRow>(r, c), p.inputs + (inside ? from : 0), inside ? 16 : 0);
+      }
     }
 #pragma unroll
     for (int i = 0; i < bn * kWeightPieces; i += kThreads) {
-      const u32 r = (i + thread) / kWeightPieces, c = (i + thread) % kWeightPieces;
-      const u32 at = t * kDepth + c * (512 / Weights::kBytes);
-      const bool inside = n0 + r < p.n && at < p.k;
-      const u64 from = ((u64)(n0 + r) * (p.k / 32) + at / 32) * Weights::kBytes + c % (Weights::kBytes / 16) * 16;
-      copy16(to + kWeightsAt + swizzled<kWeightPieces>(r, c), p.weights + (inside ? from : 0), inside ? 16 : 0);
+      const u32 piece = i + thread, r = piece / kWeightPieces, c = piece % kWeightPieces;
+      if (piece < bn * kWeightPieces) {
+        const u32 at = t * kDepth + c * (512 / Weights::kBytes);
+        const bool inside = n0 + r < p.n && at < p.k;
+        const u64 from = ((u64)(n0 + r) * (p.k / 32) + at / 32) * Weights::kBytes + c % (Weights::kBytes / 16) * 16;
+        copy16(to + kWeightsAt + swizzled<kWeightPieces>(r, c), p.weights + (inside ? from : 0), inside ? 16 : 0);
+      }
     }
     constexpr int kRowPieces = bm / 4;
 #pragma unroll
