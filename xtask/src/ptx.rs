@@ -19,7 +19,7 @@ const FLAGS: [&str; 5] = ["-O3", "-std=c++17", "-arch=compute_80", "-lineinfo", 
 pub(crate) struct Args {
     /// Writes nothing, and fails when a committed text differs from what the sources give.
     #[arg(long)]
-    check: bool,
+    pub(crate) check: bool,
 }
 
 /// The folder of the crate with the kernels.
