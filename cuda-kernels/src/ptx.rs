@@ -1,0 +1,106 @@
+//! The PTX shipped with this crate, one text per source file.
+//!
+//! `kernels/NAME.cu` compiled for the oldest architecture that has its instructions; a driver compiles the PTX for the
+//! GPU at hand, so text for sm_80 serves every later one. `cargo xtask ptx` rebuilds the texts, and a test compares
+//! their hashes with the sources'.
+
+/// The PTX of one source file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ptx {
+    /// The source's name without `.cu`; every entry point in it begins with this.
+    pub name: &'static str,
+    /// The text for compute capability 8.0 and later.
+    pub sm_80: &'static str,
+}
+
+macro_rules! ptx {
+    ($($(#[$doc:meta])* $constant:ident = $name:literal;)*) => {
+        $(
+            $(#[$doc])*
+            pub const $constant: Ptx =
+                Ptx { name: $name, sm_80: include_str!(concat!("../ptx/sm_80/", $name, ".ptx")) };
+        )*
+        /// Every text, in the order of the names.
+        pub const ALL: &[Ptx] = &[$($constant),*];
+    };
+}
+
+ptx! {
+    /// The residual sum of bf16 vectors.
+    ADD_BF16 = "add_bf16";
+    /// Prompt matrices of MLX affine 4-bit weights, bf16 inputs.
+    AFFINE4_PREFILL = "affine4_prefill";
+    /// Sums of groups of bf16 inputs, for the prompt matrices in bf16.
+    GROUP_SUMS = "group_sums";
+    /// Matrix products of bf16, either operand transposed.
+    MATMUL_BF16 = "matmul_bf16";
+    /// Prompt matrices of GGUF Q4_0 weights, int8 or bf16 inputs.
+    Q4_0_PREFILL = "q4_0_prefill";
+    /// Q4_0 blocks to the arrays of [`Q4_0_PREFILL`].
+    Q4_0_SPLIT = "q4_0_split";
+    /// Prompt matrices of GGUF Q8_0 weights, int8 or bf16 inputs.
+    Q8_0_PREFILL = "q8_0_prefill";
+    /// Q8_0 blocks to the arrays of [`Q8_0_PREFILL`].
+    Q8_0_SPLIT = "q8_0_split";
+    /// SwiGLU of the two halves of a row.
+    SWIGLU = "swiglu";
+    /// The gradient of SwiGLU's inputs.
+    SWIGLU_BACKWARD = "swiglu_backward";
+    /// Prompt matrices of MLX affine 4-bit weights, int8 inputs.
+    W4A8_PREFILL = "w4a8_prefill";
+    /// bf16 rows to int8 inputs, with scales, sums and marks.
+    W4A8_QUANTIZE = "w4a8_quantize";
+}
+
+/// What a launch of an entry point has to give, as its text says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Threads of a block; no other number works.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory a block. Beyond 48 KiB the function's attribute has to be raised first.
+    pub shared_bytes: u32,
+}
+
+impl Ptx {
+    /// The names of the entry points, in the order of the text.
+    pub fn entries(&self) -> impl Iterator<Item = &'static str> {
+        let declared = self.sm_80.split(".visible .entry ").skip(1);
+        declared.map(|rest| rest.split('(').next().unwrap_or_default())
+    }
+
+    /// The block of one entry point, if it is here.
+    ///
+    /// ```
+    /// use halfbyte_cuda_kernels::ptx;
+    /// let block = ptx::W4A8_PREFILL.block("w4a8_prefill_g64_64x128").unwrap();
+    /// assert_eq!((block.threads, block.shared_bytes), (256, 34304));
+    /// assert_eq!(ptx::ADD_BF16.block("add_bf16").unwrap().shared_bytes, 0);
+    /// assert_eq!(ptx::ADD_BF16.block("add"), None);
+    /// ```
+    #[must_use]
+    pub fn block(&self, entry: &str) -> Option<Block> {
+        let mut bodies = self.sm_80.split(".visible .entry ").skip(1);
+        let body = bodies.find(|b| b.strip_prefix(entry).is_some_and(|rest| rest.starts_with('(')))?;
+        let number_after = |label: &str| -> Option<u32> {
+            let rest = &body[body.find(label)? + label.len()..];
+            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+        };
+        Some(Block {
+            threads: number_after(".maxntid ")?,
+            // The kernels leave this line in their text when they use any.
+            shared_bytes: number_after("// dynamic shared memory: ").unwrap_or(0),
+        })
+    }
+}
+
+/// The text that has an entry point, if one does.
+///
+/// ```
+/// use halfbyte_cuda_kernels::ptx;
+/// assert_eq!(ptx::of_entry("add_bf16"), Some(ptx::ADD_BF16));
+/// assert_eq!(ptx::of_entry("add_bf17"), None);
+/// ```
+#[must_use]
+pub fn of_entry(entry: &str) -> Option<Ptx> {
+    ALL.iter().copied().find(|p| p.entries().any(|e| e == entry))
+}
