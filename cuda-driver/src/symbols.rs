@@ -1,10 +1,12 @@
 //! The names of the driver's functions: the one list from which the slots, the exports and the look-up table are made.
 
-/// Passes the list to the macro `$callback`, in three parts:
+/// Passes the names of the driver's functions that this crate knows to the macro `$callback`, for crates that make something of
+/// each: `$callback! { answered { a, ... } forwarded { b, ... } ours { c, ... } }`.
 ///
 /// - `answered`: declared by `cust_raw` 0.11.3, and with an answer of ours where there is no driver;
 /// - `forwarded`: the others that `cust_raw` 0.11.3 declares, all of which a program that links `cust` may need;
 /// - `ours`: what this crate calls besides.
+#[macro_export]
 macro_rules! with_symbols {
     ($callback:ident) => {
         $callback! {
@@ -107,4 +109,4 @@ macro_rules! with_symbols {
     };
 }
 
-pub(crate) use with_symbols;
+pub(crate) use crate::with_symbols;
