@@ -1,12 +1,16 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+mod alu;
+mod decode;
 #[allow(unsafe_code, reason = "the driver's functions take C's pointers")]
 mod driver;
+mod exec;
 mod fault;
 mod launch;
 mod memory;
 mod module;
+mod ptx;
 
 pub use driver::{Emulator, EmulatorConfig, Entered, LaunchRecord, Leaks, Schedule, UnsupportedCalls};
 pub use fault::{Fault, FaultKind};

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::decode::{decode, program::Program};
 use crate::memory::{GlobalMemory, MemoryError};
+use crate::ptx;
 
 /// Why a PTX text was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +44,11 @@ pub struct Kernel {
     pub required_threads: Option<[u32; 3]>,
     /// `.minnctapersm`.
     pub min_blocks_per_sm: Option<u32>,
+    /// Where dynamic shared memory starts: past the static, aligned.
+    pub(crate) dynamic_offset: u32,
+    pub(crate) program: Program,
+    /// `.file`: numbers and paths.
+    pub(crate) files: Arc<[(u32, String)]>,
 }
 
 /// A kernel parameter.
@@ -71,6 +78,18 @@ pub struct Variable {
     /// `.const`: kernels may not write it.
     pub constant: bool,
     pub(crate) initial: Vec<u8>,
+    pub(crate) relocations: Vec<Relocation>,
+}
+
+/// Eight bytes of a variable that hold the address of another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Relocation {
+    /// Bytes from the variable's start.
+    pub(crate) at: u64,
+    /// Index of the other variable.
+    pub(crate) variable: usize,
+    /// Added to its address.
+    pub(crate) offset: i64,
 }
 
 impl Module {
@@ -78,8 +97,8 @@ impl Module {
     ///
     /// # Errors
     /// [`PtxError`] for a text that is not PTX, or that uses what this crate does not execute.
-    pub fn parse(_ptx: &str) -> Result<Self, PtxError> {
-        Err(PtxError { line: 1, message: "the parser is not here yet".into() })
+    pub fn parse(ptx: &str) -> Result<Self, PtxError> {
+        decode(&ptx::parse(ptx)?)
     }
 
     /// The entry points, in the text's order.
@@ -107,14 +126,20 @@ impl Module {
     pub fn load(self: &Arc<Self>, memory: &GlobalMemory) -> Result<LoadedModule, MemoryError> {
         let mut loaded = LoadedModule { module: self.clone(), addresses: Vec::new() };
         for variable in &self.variables {
-            let placed = memory.insert(variable.size, variable.constant).and_then(|address| {
-                loaded.addresses.push(address);
-                memory.fill(address, &[0], variable.size)?;
-                memory.write(address, &variable.initial)
-            });
-            if let Err(error) = placed {
-                loaded.unload(memory)?;
-                return Err(error);
+            match memory.insert(variable.size, variable.constant) {
+                Ok(address) => loaded.addresses.push(address),
+                Err(error) => {
+                    loaded.unload(memory)?;
+                    return Err(error);
+                }
+            }
+        }
+        for (variable, &address) in self.variables.iter().zip(&loaded.addresses) {
+            memory.fill(address, &[0], variable.size)?;
+            memory.write(address, &variable.initial)?;
+            for relocation in &variable.relocations {
+                let target = loaded.addresses[relocation.variable].wrapping_add_signed(relocation.offset);
+                memory.write(address + relocation.at, &target.to_le_bytes())?;
             }
         }
         Ok(loaded)

@@ -156,6 +156,7 @@ fn everything_alive_is_a_leak() {
 }
 
 #[test]
+#[allow(clippy::multiple_unsafe_ops_per_block, reason = "a list of calls with one reason")]
 fn contexts_are_a_stack_on_each_thread() {
     let emulator = Emulator::new(EmulatorConfig::default()).unwrap();
     let _here = emulator.enter();
@@ -186,6 +187,7 @@ fn contexts_are_a_stack_on_each_thread() {
 }
 
 #[test]
+#[allow(clippy::multiple_unsafe_ops_per_block, reason = "a list of calls with one reason")]
 fn handles_of_the_wrong_kind_and_of_the_dead_are_refused() {
     let emulator = Emulator::new(EmulatorConfig::default()).unwrap();
     let _here = emulator.enter();

@@ -1,0 +1,155 @@
+//! A block: its warps, their turns, and its end.
+
+use rand_pcg::Pcg32;
+use rand_pcg::rand_core::Rng;
+
+use super::barrier::Barriers;
+use super::shared::Shared;
+use super::stats::Counters;
+use super::warp::{Place, Warp};
+use super::{GlobalView, Problem, lanes_of};
+use crate::fault::{Fault, FaultKind};
+use crate::launch::{LaunchConfig, Options};
+use crate::module::Kernel;
+
+/// The shortest turn of a warp, in instructions; a random part is added.
+const TURN: u32 = 256;
+
+/// What all blocks of a launch share.
+#[derive(Debug)]
+pub(crate) struct Env<'a> {
+    pub(crate) kernel: &'a Kernel,
+    pub(crate) config: &'a LaunchConfig<'a>,
+    pub(crate) options: &'a Options,
+    pub(crate) global: GlobalView<'a>,
+    /// Addresses of the module's variables.
+    pub(crate) variables: &'a [u64],
+}
+
+impl Env<'_> {
+    pub(crate) fn traffic(&self) -> bool {
+        self.options.checks.traffic
+    }
+}
+
+/// A host thread's place to run blocks, one after another.
+#[derive(Debug)]
+pub(crate) struct Block<'a> {
+    pub(crate) env: &'a Env<'a>,
+    pub(crate) place: Place<'a>,
+    pub(crate) warps: Vec<Warp>,
+    pub(crate) shared: Shared,
+    pub(crate) barriers: Barriers,
+    pub(crate) counters: Counters,
+}
+
+impl<'a> Block<'a> {
+    pub(crate) fn new(env: &'a Env<'a>) -> Self {
+        let (kernel, config) = (env.kernel, env.config);
+        let place = Place {
+            block: config.block,
+            grid: config.grid,
+            ctaid: [0; 3],
+            dynamic_shared: config.dynamic_shared,
+            total_shared: shared_bytes(kernel, config) as u32,
+            variables: env.variables,
+        };
+        let warps = place.threads().div_ceil(32) as usize;
+        Self {
+            env,
+            place,
+            warps: std::iter::repeat_with(Warp::default).take(warps).collect(),
+            shared: Shared::default(),
+            barriers: Barriers::default(),
+            counters: Counters::new(&kernel.program),
+        }
+    }
+
+    /// Runs the block of that number to its end.
+    pub(crate) fn run(&mut self, number: u64) -> Result<(), Box<Fault>> {
+        let [x, y, _] = self.place.grid.map(u64::from);
+        self.place.ctaid = [number % x, number / x % y, number / (x * y)].map(|i| i as u32);
+        let (kernel, checks) = (self.env.kernel, &self.env.options.checks);
+        for (w, warp) in self.warps.iter_mut().enumerate() {
+            warp.reset(&kernel.program, &self.place, w as u32, kernel.local_bytes as usize);
+        }
+        let bytes = self.place.total_shared as usize;
+        self.shared.reset(bytes, self.warps.len(), checks.uninitialised, checks.shared_races);
+        self.barriers = Barriers::default();
+        let mut random =
+            Pcg32::new(self.env.options.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number);
+        let mut ready = Vec::with_capacity(self.warps.len());
+        loop {
+            ready.clear();
+            ready.extend((0..self.warps.len()).filter(|&w| self.warps[w].runnable()));
+            if ready.is_empty() {
+                return self.finish();
+            }
+            let w = ready[random.next_u32() as usize % ready.len()];
+            let turn = TURN + random.next_u32() % TURN;
+            self.interpret(w, turn)?;
+        }
+    }
+
+    /// No warp can go on: all is done, or those that are left wait for ever.
+    fn finish(&self) -> Result<(), Box<Fault>> {
+        let Some(w) = self.warps.iter().position(|warp| warp.alive != 0) else {
+            return Ok(());
+        };
+        let waiting: Vec<String> = self
+            .warps
+            .iter()
+            .enumerate()
+            .filter(|(_, warp)| warp.alive != 0)
+            .map(|(w, warp)| {
+                let lane = warp.alive.trailing_zeros() as usize;
+                // A parked lane stands behind its barrier.
+                let at = warp.positions[lane].saturating_sub(1) as usize;
+                format!("warp {w} at PTX line {}", self.env.kernel.program.instructions[at].line)
+            })
+            .collect();
+        let exited = self.warps.iter().filter(|warp| warp.alive == 0).count();
+        let detail = format!("{} wait for ever; {exited} warps have exited", waiting.join(", "));
+        let lane = self.warps[w].alive.trailing_zeros() as usize;
+        let position = self.warps[w].positions[lane].saturating_sub(1);
+        Err(self.fault(w, position, lane, *Problem::new(FaultKind::Deadlock, detail)))
+    }
+
+    /// Says where a problem is.
+    #[cold]
+    pub(crate) fn fault(&self, w: usize, position: u32, lane: usize, problem: Problem) -> Box<Fault> {
+        let kernel = self.env.kernel;
+        let instruction = &kernel.program.instructions[position as usize];
+        let (file, line) = instruction.source;
+        let source_line =
+            kernel.files.iter().find(|(number, _)| *number == file).map(|(_, path)| (path.clone(), line));
+        Box::new(Fault {
+            kind: problem.kind,
+            kernel: kernel.name.clone(),
+            ptx_line: instruction.line,
+            source_line,
+            block: self.place.ctaid,
+            thread: self.place.tid(w as u32 * 32 + lane as u32),
+            detail: problem.detail,
+        })
+    }
+
+    /// Ends lanes, which may complete a barrier that waits for the rest.
+    pub(crate) fn exit(&mut self, w: usize, lanes: u32) {
+        self.warps[w].alive &= !lanes;
+        self.complete_barriers();
+    }
+
+    /// The first lane of a mask that is not empty.
+    pub(crate) fn first(mask: u32) -> usize {
+        lanes_of(mask).next().unwrap_or(0)
+    }
+}
+
+/// Bytes of a block's shared memory.
+pub(crate) fn shared_bytes(kernel: &Kernel, config: &LaunchConfig<'_>) -> u64 {
+    match config.dynamic_shared {
+        0 => u64::from(kernel.static_shared),
+        dynamic => u64::from(kernel.dynamic_offset) + u64::from(dynamic),
+    }
+}

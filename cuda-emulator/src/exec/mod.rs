@@ -1,0 +1,50 @@
+//! Executing decoded kernels.
+//!
+//! A [`Block`](block::Block) belongs to one host thread: its warps take turns in a seeded random order. Lanes of
+//! a warp that part ways are run lowest position first, which brings them together again; an instruction that
+//! needs lanes which are elsewhere holds those that came until the others have come too, or cannot.
+
+mod access;
+mod barrier;
+pub(crate) mod block;
+mod collective;
+mod copy;
+mod global;
+mod interpret;
+mod matrix;
+pub(crate) mod registers;
+mod shared;
+mod stats;
+mod warp;
+pub(crate) mod windows;
+
+use crate::fault::FaultKind;
+
+pub(crate) use global::GlobalView;
+pub(crate) use stats::Counters;
+
+/// What is wrong with an access, before it is known whose it is.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) kind: FaultKind,
+    pub(crate) detail: String,
+}
+
+impl Problem {
+    pub(crate) fn new(kind: FaultKind, detail: impl Into<String>) -> Box<Self> {
+        Box::new(Self { kind, detail: detail.into() })
+    }
+}
+
+/// The lanes set in a mask, lowest first.
+pub(crate) fn lanes_of(mask: u32) -> impl Iterator<Item = usize> {
+    let mut rest = mask;
+    std::iter::from_fn(move || {
+        if rest == 0 {
+            return None;
+        }
+        let lane = rest.trailing_zeros() as usize;
+        rest &= rest - 1;
+        Some(lane)
+    })
+}
