@@ -81,7 +81,8 @@ pub enum Error {
         function: &'static str,
     },
 
-    /// A driver function failed. After some failures (see [`Status`]) the context is lost, and with it all that is in it.
+    /// A driver function failed. After some failures (see [`Status`]) the context is lost, and with it all that is
+    /// in it.
     #[error("{function}: {status}")]
     Call {
         /// The function.

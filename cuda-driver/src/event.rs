@@ -79,11 +79,13 @@ impl Event {
         check("cuEventSynchronize", unsafe { sys::cuEventSynchronize(self.raw) })
     }
 
-    /// Milliseconds from `start` to this event on the device, to about half a microsecond. Both must have been recorded, with
+    /// Milliseconds from `start` to this event on the device, to about half a microsecond. Both must have been
+    /// recorded, with
     /// [`Timing::On`], and have happened.
     ///
     /// # Errors
-    /// [`Error::Call`] with [`Status::INVALID_HANDLE`] if one was not, with [`Status::NOT_READY`] if one has not happened.
+    /// [`Error::Call`] with [`Status::INVALID_HANDLE`] if one was not, with [`Status::NOT_READY`] if one has not
+    /// happened.
     pub fn milliseconds_since(&self, start: &Event) -> Result<f32, Error> {
         self.context.same(&start.context, "the event to take the time from")?;
         self.context.bind()?;
@@ -108,7 +110,8 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: the last use of the handle; streams that wait for it keep what they need. A failure leaves nothing
+            // SAFETY: the last use of the handle; streams that wait for it keep what they need. A failure leaves
+            // nothing
             // to do.
             let _ = unsafe { sys::cuEventDestroy_v2(self.raw) };
         }

@@ -1,6 +1,7 @@
 //! The C symbols that `cust_raw` links, as jumps through the slots.
 //!
-//! A function whose slot is empty returns [`Status::STUB_LIBRARY`](crate::Status::STUB_LIBRARY). A jump touches no argument and no
+//! A function whose slot is empty returns [`Status::STUB_LIBRARY`](crate::Status::STUB_LIBRARY). A jump touches no
+//! argument and no
 //! stack, so one form serves every signature. Four functions are more than a jump, because a program may call them
 //! before it has a driver: `cuInit` and `cuDriverGetVersion` load the library, and the names of errors have an answer
 //! of ours (`cust` prints its errors with them and would panic without).

@@ -129,7 +129,8 @@ impl Function {
         check("cuFuncSetAttribute", result)
     }
 
-    /// How many blocks of `threads` threads and `dynamic_shared` bytes a multiprocessor holds at once; 0 if none fits.
+    /// How many blocks of `threads` threads and `dynamic_shared` bytes a multiprocessor holds at once; 0 if none
+    /// fits.
     ///
     /// # Errors
     /// [`Error::Call`] if the driver refuses the numbers.

@@ -63,8 +63,10 @@ impl Function {
     /// Queues the kernel on `stream` and returns at once. The arguments are copied before it returns.
     ///
     /// # Errors
-    /// [`Error::LaunchShape`], [`Error::SharedMemory`], [`Error::ArgumentCount`], [`Error::ArgumentSize`] (the last two
-    /// if the driver tells the [`parameters`](Function::parameters)) or [`Error::OtherContext`], all before anything is queued; [`Error::Call`]
+    /// [`Error::LaunchShape`], [`Error::SharedMemory`], [`Error::ArgumentCount`], [`Error::ArgumentSize`] (the
+    /// last two
+    /// if the driver tells the [`parameters`](Function::parameters)) or [`Error::OtherContext`], all before
+    /// anything is queued; [`Error::Call`]
     /// from the driver, also for an earlier launch that failed. A kernel's own failure shows when its stream is
     /// waited for.
     ///

@@ -60,7 +60,8 @@ pub(crate) fn ensure() -> Result<(), Error> {
 /// driver's. Nothing is installed then.
 ///
 /// # Safety
-/// Each address must be a function with the signature that [`sys`](crate::sys) gives its name, sound to call for whoever keeps the
+/// Each address must be a function with the signature that [`sys`](crate::sys) gives its name, sound to call for
+/// whoever keeps the
 /// driver's own rules, for the life of the process.
 pub unsafe fn install(name: &'static str, functions: &[(&'static str, *const ())]) -> Result<(), Error> {
     let mut source = SOURCE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -15,7 +15,8 @@ const LOG_BYTES: usize = 16 << 10;
 /// `CU_JIT_ERROR_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 const LOG_OPTIONS: [c_int; 2] = [5, 6];
 
-/// A module: PTX that the driver has compiled for the device. Clones share it; it is unloaded with the last of them and
+/// A module: PTX that the driver has compiled for the device. Clones share it; it is unloaded with the last of
+/// them and
 /// of its functions.
 #[derive(Debug, Clone)]
 pub struct Module {
@@ -37,8 +38,10 @@ impl Module {
     /// Compiles and loads PTX.
     ///
     /// # Errors
-    /// [`Error::Module`] with what the driver's compiler wrote; its status is [`Status::UNSUPPORTED_PTX_VERSION`] for PTX
-    /// that is newer than the driver, [`Status::NO_BINARY_FOR_GPU`] or [`Status::INVALID_PTX`] for PTX that is newer than the device.
+    /// [`Error::Module`] with what the driver's compiler wrote; its status is [`Status::UNSUPPORTED_PTX_VERSION`]
+    /// for PTX
+    /// that is newer than the driver, [`Status::NO_BINARY_FOR_GPU`] or [`Status::INVALID_PTX`] for PTX that is
+    /// newer than the device.
     /// [`Error::ZeroByte`] if the text holds one.
     pub fn from_ptx(context: &Context, ptx: &str) -> Result<Module, Error> {
         let text = c_text("PTX", ptx)?;

@@ -95,7 +95,8 @@ impl Status {
     /// No error.
     pub const SUCCESS: Status = Status(0);
 
-    /// The driver's name of the error, `CUDA_ERROR_UNKNOWN` for a number that is not in its documentation up to CUDA 12.
+    /// The driver's name of the error, `CUDA_ERROR_UNKNOWN` for a number that is not in its documentation up to
+    /// CUDA 12.
     pub fn name(self) -> &'static CStr {
         self.entry().map_or(c"CUDA_ERROR_UNKNOWN", |e| e.0)
     }

@@ -1,6 +1,8 @@
-//! The names of the driver's functions: the one list from which the slots, the exports and the look-up table are made.
+//! The names of the driver's functions: the one list from which the slots, the exports and the look-up table are
+//! made.
 
-/// Passes the names of the driver's functions that this crate knows to the macro `$callback`, for crates that make something of
+/// Passes the names of the driver's functions that this crate knows to the macro `$callback`, for crates that make
+/// something of
 /// each: `$callback! { answered { a, ... } forwarded { b, ... } ours { c, ... } }`.
 ///
 /// - `answered`: declared by `cust_raw` 0.11.3, and with an answer of ours where there is no driver;

@@ -1,8 +1,10 @@
 //! The driver's C functions under their own names, called through the slots.
 //!
-//! Those that this crate, `cust` 0.3.2 and the emulator use, with the signatures of the driver's own documentation (the CUDA
+//! Those that this crate, `cust` 0.3.2 and the emulator use, with the signatures of the driver's own documentation
+//! (the CUDA
 //! Driver API reference). A function that the driver lacks, or any function while no driver is loaded, returns
-//! [`Status::STUB_LIBRARY`](crate::Status::STUB_LIBRARY) (34). Every function is `unsafe` for the reason that any C function is:
+//! [`Status::STUB_LIBRARY`](crate::Status::STUB_LIBRARY) (34). Every function is `unsafe` for the reason that any
+//! C function is:
 //! pointers must be valid and handles alive.
 
 #![allow(non_snake_case, non_camel_case_types, reason = "the driver's own names")]

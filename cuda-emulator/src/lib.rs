@@ -4,7 +4,7 @@
 mod alu;
 mod decode;
 #[allow(unsafe_code, reason = "the driver's functions take C's pointers")]
-mod driver;
+pub mod driver;
 mod exec;
 mod fault;
 mod launch;

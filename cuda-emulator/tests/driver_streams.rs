@@ -1,6 +1,7 @@
 //! Streams run in every order that the driver's rules allow, and in no other.
 //!
-//! The work here is fills and copies, so that nothing depends on kernels: `a` is filled in one place and copied to `b`
+//! The work here is fills and copies, so that nothing depends on kernels: `a` is filled in one place and copied to
+//! `b`
 //! in another, and `b` tells which came first.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -30,7 +31,8 @@ fn results(f: impl Fn(&Context) -> u8) -> BTreeSet<u8> {
     (0..SEEDS).map(|seed| on(Schedule::Random, seed, &f)).collect()
 }
 
-/// `a` is filled with 7 on one stream and copied to `b` on the other, `between` the two calls `link` is called; what is
+/// `a` is filled with 7 on one stream and copied to `b` on the other, `between` the two calls `link` is called;
+/// what is
 /// in `b` then.
 fn produce_and_consume(
     context: &Context,

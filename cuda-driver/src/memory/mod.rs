@@ -4,7 +4,8 @@
 //!
 //! The driver may read or write ordinary host memory after an asynchronous copy has returned; when it does is not
 //! promised. So a copy to or from a slice returns when it has happened, on the stream that it is given or on the
-//! default stream, and the copies that return at once take a [`PinnedBuffer`], which knows what is in flight and waits before
+//! default stream, and the copies that return at once take a [`PinnedBuffer`], which knows what is in flight and
+//! waits before
 //! it lets the host see it.
 
 mod buffer;

@@ -12,7 +12,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// `len` elements of host memory that stay where they are, for copies that return before they have happened.
 ///
-/// The buffer notes the copies in flight: it waits for those into it before it shows its elements, and for all of them
+/// The buffer notes the copies in flight: it waits for those into it before it shows its elements, and for all of
+/// them
 /// before it lets them be changed or frees them. So nothing has to be kept alive or waited for by hand.
 #[derive(Debug)]
 pub struct PinnedBuffer<T> {
@@ -68,7 +69,8 @@ impl<T: Pod> PinnedBuffer<T> {
     /// [`Error::Call`] if one of the copies, or what it waited for, failed.
     pub fn as_slice(&self) -> Result<&[T], Error> {
         wait(&self.writes)?;
-        // SAFETY: `len` elements, initialised by `zeroed`. New copies into them need `&mut self`; those in flight are done.
+        // SAFETY: `len` elements, initialised by `zeroed`. New copies into them need `&mut self`; those in flight
+        // are done.
         Ok(unsafe { slice::from_raw_parts(self.first.as_ptr(), self.len) })
     }
 

@@ -189,7 +189,8 @@ impl<T: Pod> DeviceSliceMut<'_, T> {
             return Ok(());
         }
         self.context.bind()?;
-        // SAFETY: both have `bytes` bytes, of different borrows. The driver keeps freed memory until queued work is done.
+        // SAFETY: both have `bytes` bytes, of different borrows. The driver keeps freed memory until queued work
+        // is done.
         let result =
             unsafe { sys::cuMemcpyDtoDAsync_v2(self.pointer.0, src.pointer.0, self.bytes(), stream.raw()) };
         check("cuMemcpyDtoDAsync_v2", result)

@@ -4,7 +4,8 @@ use crate::Options;
 use halfbyte_cuda_driver::{ComputeCapability, DriverVersion};
 use std::collections::BTreeMap;
 
-/// In which order the work of several streams runs. Every schedule keeps the rules: a stream's own order, events, and the
+/// In which order the work of several streams runs. Every schedule keeps the rules: a stream's own order, events,
+/// and the
 /// default stream's. A program whose results differ between schedules lacks a dependency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Schedule {
@@ -36,14 +37,16 @@ pub struct EmulatorConfig {
     pub memory: u64,
     /// What the driver reports. It refuses PTX of a newer version.
     pub driver_version: DriverVersion,
-    /// For the order of streams and of warps. The same program on the same seed runs the same way, if it calls the driver
+    /// For the order of streams and of warps. The same program on the same seed runs the same way, if it calls the
+    /// driver
     /// from one thread.
     pub seed: u64,
     /// How streams are interleaved.
     pub schedule: Schedule,
     /// How kernels run and what is checked; its seed is replaced by one for each launch.
     pub options: Options,
-    /// Registers a thread of kernels, by name, for occupancy and the limit on threads, as `ptxas` reports them. PTX does not say: a
+    /// Registers a thread of kernels, by name, for occupancy and the limit on threads, as `ptxas` reports them.
+    /// PTX does not say: a
     /// kernel that is not here counts as using 64, or as many as its `.maxntid` leaves it if that is less.
     pub registers: BTreeMap<String, u32>,
 }

@@ -1,7 +1,9 @@
 //! The driver API, executed in this process.
 //!
-//! [`Emulator::install`] fills the slots of [`halfbyte_cuda_driver`], and everything above them (its own layer, `cust`, launchers of kernels)
-//! then runs here: devices, contexts, modules from PTX, memory, streams, events, launches, occupancy. What is missing returns `CUDA_ERROR_NOT_SUPPORTED` and is
+//! [`Emulator::install`] fills the slots of [`halfbyte_cuda_driver`], and everything above them (its own layer,
+//! `cust`, launchers of kernels)
+//! then runs here: devices, contexts, modules from PTX, memory, streams, events, launches, occupancy. What is
+//! missing returns `CUDA_ERROR_NOT_SUPPORTED` and is
 //! counted ([`Emulator::unsupported_calls`]).
 //!
 //! ```
@@ -19,20 +21,25 @@
 //!
 //! # Machines
 //!
-//! The slots are filled once in a process, but a process may have many machines. A handle knows its machine; calls without a handle go to the machine that the
-//! thread has entered ([`Emulator::enter`]), else to that of its current context, else to the installed one. So tests of one binary run side by side,
+//! The slots are filled once in a process, but a process may have many machines. A handle knows its machine; calls
+//! without a handle go to the machine that the
+//! thread has entered ([`Emulator::enter`]), else to that of its current context, else to the installed one. So
+//! tests of one binary run side by side,
 //! each on its own machine with its own seed.
 //!
 //! # Time and order
 //!
-//! Work is queued, and runs when the host waits for it (or earlier, where the [`Schedule`] says so), in an order that keeps what the driver
+//! Work is queued, and runs when the host waits for it (or earlier, where the [`Schedule`] says so), in an order
+//! that keeps what the driver
 //! promises and nothing more. See `queue.rs` for the rules. What the host sees too early, it sees wrong.
-//! Elapsed times are virtual: 2 µs an operation, 16 GB/s between host and device, 500 GB/s within it, six warp instructions a nanosecond
+//! Elapsed times are virtual: 2 µs an operation, 16 GB/s between host and device, 500 GB/s within it, six warp
+//! instructions a nanosecond
 //! a multiprocessor. They make profilers testable and predict nothing.
 //!
 //! # Faults
 //!
-//! A kernel that does something wrong ends its context as on a GPU: what is queued is dropped, and the next wait and every
+//! A kernel that does something wrong ends its context as on a GPU: what is queued is dropped, and the next wait
+//! and every
 //! call after it return `CUDA_ERROR_ILLEGAL_ADDRESS` or its like. [`Emulator::faults`] has the full report.
 
 mod api;

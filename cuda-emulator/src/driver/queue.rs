@@ -1,13 +1,15 @@
 //! Streams: what is queued in them, what may run next, and what does.
 //!
-//! Nothing runs when it is queued (but for what a [`Schedule`] lets run early). When the host waits, operations are picked one at a time from the heads of
+//! Nothing runs when it is queued (but for what a [`Schedule`] lets run early). When the host waits, operations
+//! are picked one at a time from the heads of
 //! the streams' queues. A head may run if
 //!
 //! - it is no wait for an event whose recording, the last one before the wait was queued, is still to come;
 //! - on the default stream: no operation queued earlier is left in a blocking stream of its context;
 //! - on a blocking stream: no operation queued earlier is left in its context's default stream.
 //!
-//! All of these look back in the order of queueing, so the operation that was queued first may always run: there is no
+//! All of these look back in the order of queueing, so the operation that was queued first may always run: there
+//! is no
 //! deadlock.
 
 use super::config::Schedule;

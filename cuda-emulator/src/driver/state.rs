@@ -80,7 +80,8 @@ pub(super) struct EventState {
     pub(super) timing: bool,
     /// How often it was recorded.
     pub(super) recorded: u64,
-    /// The recordings, counted from 1, that are still to come. They may happen in another order: each may be in another stream.
+    /// The recordings, counted from 1, that are still to come. They may happen in another order: each may be in
+    /// another stream.
     pub(super) pending: BTreeSet<u64>,
     /// When the last recording happened.
     pub(super) time: u64,

@@ -1,6 +1,7 @@
 //! The driver's functions themselves: arguments checked as the driver's reference says, then a look into the machine.
 //!
-//! Each promises what its doc in [`halfbyte_cuda_driver::sys`] asks of the caller: pointers valid for what is read and written. Null
+//! Each promises what its doc in [`halfbyte_cuda_driver::sys`] asks of the caller: pointers valid for what is read
+//! and written. Null
 //! is refused.
 
 mod context;
