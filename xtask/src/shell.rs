@@ -15,6 +15,14 @@ pub(crate) fn root() -> PathBuf {
 /// # Errors
 /// If it can't be started or exits with anything but 0.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
+    run_in(&root(), command)
+}
+
+/// [`run`] in another directory.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_in(directory: &Path, command: &mut Command) -> Result<()> {
     let shown = std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(|a| a.to_string_lossy().into_owned())
@@ -23,7 +31,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     println!("\n$ {shown}");
     let start = Instant::now();
     let status =
-        command.current_dir(root()).status().with_context(|| format!("{shown}: can't be started"))?;
+        command.current_dir(directory).status().with_context(|| format!("{shown}: can't be started"))?;
     println!("# {:.1} s", start.elapsed().as_secs_f64());
     if !status.success() {
         bail!("{shown}: {status}");
