@@ -32,7 +32,13 @@ macro_rules! floats {
         [$(($name:expr, $a:ident, $b:ident, $body:expr)),+]) => {
         match $comparison {
             $($name => {
-                #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "true for NaNs is what it means")]
+                #[allow(
+                    clippy::neg_cmp_op_on_partial_ord,
+                    clippy::nonminimal_bool,
+                    clippy::double_comparisons,
+                    clippy::almost_swapped,
+                    reason = "each form means something of its own for NaNs; nothing is swapped"
+                )]
                 {
                     lanes!(|$a: $ty, $b: $ty| -> bool {
                         let $raw = $a;

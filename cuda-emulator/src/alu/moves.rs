@@ -2,7 +2,7 @@
 
 use super::{Alu, lanes};
 use crate::decode::Modifiers;
-use crate::exec::registers::{Class, LANES, Lane, Registers};
+use crate::exec::registers::{Class, Lane, Registers};
 
 use super::Operands;
 
@@ -50,12 +50,9 @@ fn split<W: Lane + Into<u64>, N: Lane + Narrow, const PARTS: usize>(
     mask: u32,
 ) {
     let wide = W::read(registers, operands[PARTS]);
-    for part in 0..PARTS {
-        let mut narrow = [N::default(); LANES];
-        for lane in 0..LANES {
-            narrow[lane] = N::part(wide[lane].into(), part);
-        }
-        N::write(registers, operands[part], &narrow, mask);
+    for (part, &register) in operands[..PARTS].iter().enumerate() {
+        let narrow = wide.map(|wide| N::part(wide.into(), part));
+        N::write(registers, register, &narrow, mask);
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) fn flush(x: f32) -> f32 {
 
 /// Clamps to `[0, 1]`, NaN to 0.
 #[inline(always)]
+#[allow(clippy::manual_clamp, reason = "clamp keeps a NaN")]
 pub(crate) fn saturate(x: f32) -> f32 {
     // `max` gives its other operand for a NaN; adding 0 makes a negative zero positive.
     x.max(0.0).min(1.0) + 0.0

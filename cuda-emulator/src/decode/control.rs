@@ -110,8 +110,7 @@ impl<'a> Lowering<'_, 'a> {
     pub(super) fn step(&mut self, alu: Alu, indices: &[u32]) -> Result<(), PtxError> {
         let mut operands: Operands = [0; 8];
         operands[..indices.len()].copy_from_slice(indices);
-        let (results, sources) = (alu.results, alu.sources);
-        self.emit(Op::Alu { run: alu.run, operands, results, sources })
+        self.emit_signed(Op::Alu { run: alu.run, operands }, Some((alu.results, alu.sources)))
     }
 
     /// A constant register.

@@ -30,7 +30,7 @@ impl<'a> Lowering<'_, 'a> {
         }
         let cache = m.take_any(&["ca", "cg"]);
         let to_shared = m.take("shared") || m.take("shared::cta");
-        let (Some(cache), true, from_global) = (cache, to_shared, m.take("global")) else {
+        let (Some(cache), true, true) = (cache, to_shared, m.take("global")) else {
             return self.unknown(m);
         };
         let mut policy = false;
@@ -53,7 +53,7 @@ impl<'a> Lowering<'_, 'a> {
             [operand] => read = Some(self.source(operand, Class::Word)?),
             _ => return self.error("`cp.async` has an operand too many"),
         }
-        let copy = CopyAsync { to, from, from_generic: !from_global, size: *size as u32, read, ignore };
+        let copy = CopyAsync { to, from, size: *size as u32, read, ignore };
         self.emit(Op::CopyAsync(Box::new(copy)))
     }
 

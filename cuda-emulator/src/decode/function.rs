@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use super::Modifiers;
+use super::compact::{Signature, compact};
 use super::module::Context;
 use super::operands::{Allocator, Binding, class_of};
 use super::program::{Guard, Instruction, Op, Program};
@@ -30,6 +31,7 @@ pub(super) struct Lowering<'m, 'a> {
     labels: Vec<Labels<'a>>,
     frames: Vec<Frame<'a>>,
     instructions: Vec<Instruction>,
+    signatures: Vec<Signature>,
     names: HashMap<&'a str, u32>,
     name_list: Vec<String>,
     local_bytes: u64,
@@ -87,6 +89,7 @@ pub(super) fn lower<'a>(
         labels: Vec::new(),
         frames: Vec::new(),
         instructions: Vec::new(),
+        signatures: Vec::new(),
         names: HashMap::new(),
         name_list: Vec::new(),
         local_bytes: 0,
@@ -100,17 +103,16 @@ pub(super) fn lower<'a>(
     lowering.guard = None;
     lowering.emit(Op::Exit)?;
     let [words, doubles, predicates] = lowering.allocator.counts();
-    Ok(Lowered {
-        program: Program {
-            instructions: lowering.instructions,
-            words,
-            doubles,
-            predicates,
-            constants: lowering.allocator.list,
-            names: lowering.name_list,
-        },
-        local_bytes: lowering.local_bytes,
-    })
+    let mut program = Program {
+        instructions: lowering.instructions,
+        words,
+        doubles,
+        predicates,
+        constants: lowering.allocator.list,
+        names: lowering.name_list,
+    };
+    compact(&mut program, &lowering.signatures);
+    Ok(Lowered { program, local_bytes: lowering.local_bytes })
 }
 
 impl<'a> Lowering<'_, 'a> {
@@ -259,9 +261,15 @@ impl<'a> Lowering<'_, 'a> {
 
     /// Appends a step of the current instruction.
     pub(super) fn emit(&mut self, op: Op) -> Result<(), PtxError> {
+        self.emit_signed(op, None)
+    }
+
+    /// As [`Self::emit`], with the classes of an arithmetic step's registers.
+    pub(super) fn emit_signed(&mut self, op: Op, signature: Signature) -> Result<(), PtxError> {
         if self.instructions.len() >= MAX_INSTRUCTIONS {
             return self.error(format!("a kernel of more than {MAX_INSTRUCTIONS} instructions"));
         }
+        self.signatures.push(signature);
         self.instructions.push(Instruction {
             op,
             guard: self.guard,

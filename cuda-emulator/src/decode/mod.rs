@@ -1,6 +1,7 @@
 //! From syntax to a program: registers become indices, labels become positions, opcodes become functions.
 
 mod collective;
+mod compact;
 mod control;
 mod copy;
 mod function;

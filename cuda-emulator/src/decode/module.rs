@@ -146,10 +146,10 @@ fn shared_layout<'a>(context: &Context<'a>, kernel: &'a Function<'a>) -> Result<
     while let Some(function) = functions.pop() {
         for statement in function.body.iter().flatten() {
             match statement {
-                Statement::Declare(declaration) if declaration.space == "shared" => {
-                    if seen.insert(declaration.name) {
-                        used.push(declaration);
-                    }
+                Statement::Declare(declaration)
+                    if declaration.space == "shared" && seen.insert(declaration.name) =>
+                {
+                    used.push(declaration);
                 }
                 Statement::Instruction(instruction) => {
                     for_names(&instruction.operands, &mut |name| {

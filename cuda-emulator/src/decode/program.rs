@@ -83,8 +83,6 @@ pub(crate) enum Op {
     Alu {
         run: AluFn,
         operands: Operands,
-        results: &'static [Class],
-        sources: &'static [Class],
     },
     Branch(u32),
     /// `brx.idx`: a word register and the targets.
@@ -102,7 +100,6 @@ pub(crate) enum Op {
     Load(Box<Access>),
     Store(Box<Access>),
     Atomic(Box<Atomic>),
-    /// `cvta`, `isspacep` need no lanes of their own: they are arithmetic on addresses.
     Fence,
     Barrier(Box<Barrier>),
     WarpSync(u32),
@@ -312,10 +309,112 @@ pub(crate) struct Mma {
 pub(crate) struct CopyAsync {
     pub(crate) to: Address,
     pub(crate) from: Address,
-    pub(crate) from_generic: bool,
     pub(crate) size: u32,
     /// Word register of the bytes to read; the rest is zero.
     pub(crate) read: Option<u32>,
     /// Predicate: read nothing.
     pub(crate) ignore: Option<(u32, bool)>,
+}
+
+impl Op {
+    /// Calls `f(class, index, written)` for each register but those of [`Op::Alu`], whose classes are not kept.
+    pub(crate) fn registers(&mut self, f: &mut dyn FnMut(Class, &mut u32, bool)) {
+        use Class::{Predicate, Word};
+        match self {
+            Self::Alu { .. } | Self::Branch(_) | Self::Exit | Self::Trap | Self::Undefined(_) | Self::Nop => {
+            }
+            Self::Fence | Self::CommitGroup | Self::WaitGroup(_) | Self::WaitAll => {}
+            Self::BranchTable(index, _) => f(Word, index, false),
+            Self::Clock { result, class } => f(*class, result, true),
+            Self::Load(access) => {
+                access.address.register(f);
+                access.registers.iter_mut().for_each(|(class, index)| f(*class, index, true));
+            }
+            Self::Store(access) => {
+                access.address.register(f);
+                access.registers.iter_mut().for_each(|(class, index)| f(*class, index, false));
+            }
+            Self::Atomic(atomic) => {
+                atomic.address.register(f);
+                let sources = atomic.operands.iter_mut().chain(&mut atomic.second);
+                sources.for_each(|(class, index)| f(*class, index, false));
+                atomic.result.iter_mut().for_each(|(class, index)| f(*class, index, true));
+            }
+            Self::Barrier(barrier) => {
+                f(Word, &mut barrier.id, false);
+                barrier.threads.iter_mut().for_each(|threads| f(Word, threads, false));
+                match &mut barrier.kind {
+                    BarrierKind::Sync | BarrierKind::Arrive => {}
+                    BarrierKind::Count { result, predicate, .. } => {
+                        f(Predicate, predicate, false);
+                        f(Word, result, true);
+                    }
+                    BarrierKind::All { result, predicate, .. }
+                    | BarrierKind::Any { result, predicate, .. } => {
+                        f(Predicate, predicate, false);
+                        f(Predicate, result, true);
+                    }
+                }
+            }
+            Self::WarpSync(members) => f(Word, members, false),
+            Self::Shuffle(s) => {
+                let sources = [&mut s.value, &mut s.lane, &mut s.clamp, &mut s.members];
+                sources.into_iter().for_each(|index| f(Word, index, false));
+                f(Word, &mut s.result, true);
+                f(Predicate, &mut s.in_range, true);
+            }
+            Self::Vote(vote) => {
+                f(Predicate, &mut vote.predicate, false);
+                f(Word, &mut vote.members, false);
+                let class = if vote.mode == VoteMode::Ballot { Word } else { Predicate };
+                f(class, &mut vote.result, true);
+            }
+            Self::Match(matching) => {
+                f(matching.value.0, &mut matching.value.1, false);
+                f(Word, &mut matching.members, false);
+                f(Word, &mut matching.result, true);
+                f(Predicate, &mut matching.agreed, true);
+            }
+            Self::Reduce(reduce) => {
+                f(Word, &mut reduce.value, false);
+                f(Word, &mut reduce.members, false);
+                f(Word, &mut reduce.result, true);
+            }
+            Self::Elect { result, leader, members } => {
+                f(Word, members, false);
+                f(Word, result, true);
+                f(Predicate, leader, true);
+            }
+            Self::ActiveMask(result) => f(Word, result, true),
+            Self::LoadMatrix(access) => {
+                access.address.register(f);
+                access.registers.iter_mut().for_each(|index| f(Word, index, true));
+            }
+            Self::StoreMatrix(access) => {
+                access.address.register(f);
+                access.registers.iter_mut().for_each(|index| f(Word, index, false));
+            }
+            Self::TransposeMatrix { result, source } => {
+                f(Word, source, false);
+                f(Word, result, true);
+            }
+            Self::Mma(mma) => {
+                let sources = mma.a.iter_mut().chain(&mut mma.b).chain(&mut mma.c);
+                sources.for_each(|index| f(Word, index, false));
+                mma.result.iter_mut().for_each(|index| f(Word, index, true));
+            }
+            Self::CopyAsync(copy) => {
+                copy.to.register(f);
+                copy.from.register(f);
+                copy.read.iter_mut().for_each(|index| f(Word, index, false));
+                copy.ignore.iter_mut().for_each(|(index, _)| f(Predicate, index, false));
+            }
+        }
+    }
+}
+
+impl Address {
+    fn register(&mut self, f: &mut dyn FnMut(Class, &mut u32, bool)) {
+        f(if self.wide { Class::Double } else { Class::Word }, &mut self.base, false);
+    }
 }

@@ -53,7 +53,7 @@ impl Block<'_> {
             self.counters.executed[at as usize] += 1;
             self.counters.stats.divergent += u64::from(diverged);
             match &instruction.op {
-                Op::Alu { run, operands, .. } => {
+                Op::Alu { run, operands } => {
                     if mask != 0 {
                         run(&mut self.warps[w].registers, operands, mask);
                     }

@@ -21,7 +21,6 @@ pub(crate) mod windows;
 use crate::fault::FaultKind;
 
 pub(crate) use global::GlobalView;
-pub(crate) use stats::Counters;
 
 /// What is wrong with an access, before it is known whose it is.
 #[derive(Debug)]

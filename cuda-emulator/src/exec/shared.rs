@@ -266,8 +266,8 @@ impl Shared {
                 *known = if arrived >> v & 1 == 1 { self.epoch } else { seen.max().unwrap_or(0) };
             }
             for w in (0..warps).filter(|w| waited >> w & 1 == 1) {
-                for v in 0..warps {
-                    self.ordered[w][v] = self.ordered[w][v].max(known[v]);
+                for (ordered, known) in self.ordered[w].iter_mut().zip(known) {
+                    *ordered = (*ordered).max(known);
                 }
             }
         }
