@@ -193,8 +193,8 @@ fn integer_dots_are_exact_to_the_last_bit() {
             w.codes[o * k + group..][..2 * group].fill(0);
             if o == 0 {
                 // The largest there is with these inputs: 15 wherever they are positive.
-                for c in 0..group {
-                    w.codes[c] = if x[c] > 0 { 15 } else { 0 };
+                for (code, x) in w.codes.iter_mut().zip(&x[..group]) {
+                    *code = if *x > 0 { 15 } else { 0 };
                 }
             }
         }
@@ -209,9 +209,9 @@ fn integer_dots_are_exact_to_the_last_bit() {
                 }
             }
         }
-        for o in 0..n {
+        for (o, dot) in dots.iter().enumerate() {
             let want: i32 = (0..group).map(|c| x[c] * i32::from(w.codes[o * k + c])).sum();
-            assert_eq!(dots[o], want as f32, "group {group}, output {o}");
+            assert_eq!(*dot, want as f32, "group {group}, output {o}");
         }
         println!("group {group}: largest dot {}", dots[0]);
     }
