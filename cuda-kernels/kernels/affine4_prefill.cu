@@ -4,8 +4,8 @@
 //
 // The weights are not rounded to bf16: the codes 0..15 are exact in bf16, their products with bf16 inputs exact in the
 // f32 accumulators, and scale and bias are applied to a group's dot and sum in f32, groups ascending. That costs two
-// fused multiply-adds an output and group, and the sums (group_sums); rounding s * q + b to bf16 would cost up to 2^-8 of
-// every weight. common/prefill.cuh has the order of the roundings and the layout of shared memory.
+// fused multiply-adds an output and group, and the sums (group_sums); rounding s * q + b to bf16 would cost up to 2^-8
+// of every weight. common/prefill.cuh has the order of the roundings and the layout of shared memory.
 //
 // inputs:        m x k bf16
 // sums:          from group_sums (or w4a8_quantize: the same bits) of the same group

@@ -89,7 +89,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         std::fs::write(&path, made)?;
         println!("{} lines of {} differed and were written", differences.len(), path.display());
     } else if found != made {
-        bail!("contract.json is not what the kernels need: review the lines above and run `cargo xtask contract`");
+        bail!(
+            "contract.json is not what the kernels need: review the lines above and run `cargo xtask contract`"
+        );
     }
     refuse_spills(&blocks, &needs)
 }
@@ -98,7 +100,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn texts() -> Result<Vec<PathBuf>> {
     let folder = kernels_crate().join("ptx/sm_80");
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(&folder).with_context(|| format!("{}: can't be listed", folder.display()))? {
+    for entry in
+        std::fs::read_dir(&folder).with_context(|| format!("{}: can't be listed", folder.display()))?
+    {
         found.push(entry?.path());
     }
     found.sort();
@@ -188,12 +192,20 @@ fn contract(
         writeln!(text, "  \"{name}\": {{")?;
         writeln!(text, "    \"threads\": {}, \"dynamic_shared_bytes\": {},", block.threads, block.shared)?;
         for (j, a) in ARCHITECTURES.iter().enumerate() {
-            let n = needs.get(&(name.clone(), a.name)).with_context(|| format!("{name}: nothing for {}", a.name))?;
+            let n = needs
+                .get(&(name.clone(), a.name))
+                .with_context(|| format!("{name}: nothing for {}", a.name))?;
             let resident = a.resident(*block, *n);
             write!(
                 text,
                 "    \"{}\": {{\"registers\": {}, \"static_shared_bytes\": {}, \"stack_bytes\": {}, \"spilled_bytes\": {}, \"blocks\": {}, \"warps\": {}}}",
-                a.name, n.registers, n.shared, n.stack, n.spilled, resident, resident * block.threads / 32
+                a.name,
+                n.registers,
+                n.shared,
+                n.stack,
+                n.spilled,
+                resident,
+                resident * block.threads / 32
             )?;
             text.push_str(if j + 1 < ARCHITECTURES.len() { ",\n" } else { "\n" });
         }
@@ -277,7 +289,8 @@ mod tests {
 
     #[test]
     fn differences_name_the_kernel() {
-        let found = "{\n  \"f\": {\n    \"sm_80\": {\"registers\": 1},\n    \"sm_86\": {\"registers\": 3}\n  }\n}\n";
+        let found =
+            "{\n  \"f\": {\n    \"sm_80\": {\"registers\": 1},\n    \"sm_86\": {\"registers\": 3}\n  }\n}\n";
         let made = found.replace(": 1", ": 2");
         assert_eq!(differences(found, found), Vec::<String>::new());
         assert_eq!(
