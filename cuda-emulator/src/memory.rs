@@ -428,16 +428,16 @@ impl Allocation {
         old
     }
 
-    /// Whether all `size <= 16` bytes were written; they must not cross a multiple of 32.
+    /// Whether all `size <= 32` bytes were written; they must not cross a multiple of 32.
     #[inline]
     pub(crate) fn initialised(&self, offset: u64, size: u32) -> bool {
-        let bits = ((1u32 << size) - 1) << (offset % 32);
+        let bits = (u32::MAX >> (32 - size)) << (offset % 32);
         self.written[(offset / 32) as usize].load(Relaxed) & bits == bits
     }
 
     #[inline]
     fn mark(&self, offset: u64, size: u32) {
-        let bits = ((1u32 << size) - 1) << (offset % 32);
+        let bits = (u32::MAX >> (32 - size)) << (offset % 32);
         let cell = &self.written[(offset / 32) as usize];
         if cell.load(Relaxed) & bits != bits {
             cell.fetch_or(bits, Relaxed);
