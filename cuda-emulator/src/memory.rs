@@ -513,7 +513,7 @@ mod tests {
         let memory = GlobalMemory::new(1 << 16);
         let a = memory.alloc(100).unwrap();
         let b = memory.alloc(1).unwrap();
-        assert!(a % 512 == 0 && b % 512 == 0 && b - a > GUARD);
+        assert!(a.is_multiple_of(512) && b.is_multiple_of(512) && b - a > GUARD);
         for address in [a - 1, a + 97, a + 100, b + 1, u64::MAX - 1] {
             let error = memory.write(address, &[0; 4]).unwrap_err();
             assert!(matches!(error, MemoryError::OutOfBounds { .. }), "{address:#x}: {error}");
