@@ -428,16 +428,16 @@ impl Allocation {
         old
     }
 
-    /// Whether all `size <= 16` bytes were written; they must not cross a multiple of 32.
+    /// Whether all `size <= 32` bytes were written; they must not cross a multiple of 32.
     #[inline]
     pub(crate) fn initialised(&self, offset: u64, size: u32) -> bool {
-        let bits = ((1u32 << size) - 1) << (offset % 32);
+        let bits = (u32::MAX >> (32 - size)) << (offset % 32);
         self.written[(offset / 32) as usize].load(Relaxed) & bits == bits
     }
 
     #[inline]
     fn mark(&self, offset: u64, size: u32) {
-        let bits = ((1u32 << size) - 1) << (offset % 32);
+        let bits = (u32::MAX >> (32 - size)) << (offset % 32);
         let cell = &self.written[(offset / 32) as usize];
         if cell.load(Relaxed) & bits != bits {
             cell.fetch_or(bits, Relaxed);
@@ -513,7 +513,7 @@ mod tests {
         let memory = GlobalMemory::new(1 << 16);
         let a = memory.alloc(100).unwrap();
         let b = memory.alloc(1).unwrap();
-        assert!(a % 512 == 0 && b % 512 == 0 && b - a > GUARD);
+        assert!(a.is_multiple_of(512) && b.is_multiple_of(512) && b - a > GUARD);
         for address in [a - 1, a + 97, a + 100, b + 1, u64::MAX - 1] {
             let error = memory.write(address, &[0; 4]).unwrap_err();
             assert!(matches!(error, MemoryError::OutOfBounds { .. }), "{address:#x}: {error}");

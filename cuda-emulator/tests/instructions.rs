@@ -256,7 +256,7 @@ fn predicates() {
     });
     words("setp.ne.f32 %p1, %a, %b; selp.u32 %d, 1, 0, %p1;", |a, b, _| {
         let (a, b) = (f32::from_bits(a), f32::from_bits(b));
-        u32::from(a < b || a > b)
+        u32::from(a.partial_cmp(&b).is_some_and(|order| order.is_ne()))
     });
     words(
         "setp.eq.u32 %p1, %a, %b; mov.u32 %d, 1; @%p1 mov.u32 %d, 2; @!%p1 add.u32 %d, %d, 4;",

@@ -138,18 +138,17 @@ fn float_products_of_small_numbers_are_exact() {
     }
 }
 
-/// A text that fills shared memory with 0, 1, 2, ... (halves), loads or stores matrices, and writes out `words`
-/// words of shared memory or registers.
+/// Shared memory holds 0, 1, 2, ... in its halves; the words that lanes got are written out.
 #[test]
 fn ldmatrix_gives_each_lane_two_neighbours() {
     for (count, transposed) in [(1, false), (2, false), (4, false), (4, true)] {
         let registers = (0..count).map(|i| format!("%d{i}")).collect::<Vec<_>>().join(", ");
         let trans = if transposed { ".trans" } else { "" };
-        let mut ptx = format!(
-            ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 out) {{\n\
+        let mut ptx = String::from(
+            ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 out) {\n\
              .shared .align 16 .b8 s[512]; .reg .b32 %d<4>, %l, %t<4>; .reg .b64 %p, %q;\nmov.u32 %l, %tid.x;\n\
              mov.u32 %t0, s; shl.b32 %t1, %l, 4; add.u32 %t0, %t0, %t1; shl.b32 %t1, %l, 19; shl.b32 %t2, %l, 3; \
-             or.b32 %t1, %t1, %t2; add.u32 %t1, %t1, 0x10000;\n"
+             or.b32 %t1, %t1, %t2; add.u32 %t1, %t1, 0x10000;\n",
         );
         for i in 0..4 {
             ptx += &format!("add.u32 %t2, %t1, {}; st.shared.u32 [%t0+{}], %t2;\n", 0x2_0002 * i, 4 * i);
