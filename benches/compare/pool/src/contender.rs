@@ -2,6 +2,8 @@
 
 use anyhow::{Result, bail};
 use rayon::prelude::*;
+#[cfg(any(openmp, ggml))]
+use std::ffi::{c_int, c_void};
 use std::num::NonZero;
 
 /// An item: called once with each number below the number of threads.
@@ -34,6 +36,8 @@ pub(crate) const ALL: &[Contender] = &[
         title: "OpenMP, passive waits",
         environment: &[("OMP_WAIT_POLICY", "passive")],
     },
+    #[cfg(ggml)]
+    Contender { name: "ggml", title: "ggml's own pool, a graph of one node", environment: &[] },
     Contender { name: "rayon-broadcast-in", title: "rayon `broadcast`, inside", environment: &[] },
     Contender { name: "rayon-broadcast-out", title: "rayon `broadcast`, outside", environment: &[] },
     Contender { name: "rayon-iter-in", title: "rayon `par_iter`, inside", environment: &[] },
@@ -59,6 +63,11 @@ pub(crate) fn with(name: &str, threads: usize, measure: impl FnOnce(&mut Loop<'_
         }
         #[cfg(openmp)]
         "openmp" | "openmp-passive" => measure(&mut |item| openmp::run(threads, item)),
+        #[cfg(ggml)]
+        "ggml" => {
+            let mut pool = ggml::Pool::new(threads)?;
+            measure(&mut |item| pool.run(item));
+        }
         "rayon-broadcast-in" => rayon(threads)?.install(|| measure(&mut |item| broadcast(item))),
         "rayon-broadcast-out" => {
             let pool = rayon(threads)?;
@@ -111,24 +120,69 @@ fn join(scope: &mut chili::Scope<'_>, first: usize, end: usize, item: &Item<'_>)
     scope.join(|s| join(s, first, middle, item), |s| join(s, middle, end, item));
 }
 
+/// Calls the item of this number: what a loop in C gets for a closure.
+#[cfg(any(openmp, ggml))]
+extern "C" fn call(context: *const c_void, i: c_int) {
+    // SAFETY: the loops below pass a pointer to their `item`, which they lend until the loop has ended.
+    let item = unsafe { &*context.cast::<&Item<'_>>() };
+    item(i as usize);
+}
+
 #[cfg(openmp)]
 mod openmp {
-    use super::Item;
+    use super::{Item, call};
     use std::ffi::{c_int, c_void};
 
     unsafe extern "C" {
         fn openmp_loop(threads: c_int, item: extern "C" fn(*const c_void, c_int), context: *const c_void);
     }
 
-    extern "C" fn call(context: *const c_void, i: c_int) {
-        // SAFETY: `run` passes a pointer to its `item`, which it lends until the loop has ended.
-        let item = unsafe { &*context.cast::<&Item<'_>>() };
-        item(i as usize);
-    }
-
     pub(super) fn run(threads: usize, item: &Item<'_>) {
         let context: *const &Item<'_> = &item;
         // SAFETY: `call` takes what `context` is, and the loop ends before `item` does.
         unsafe { openmp_loop(threads as c_int, call, context.cast()) }
+    }
+}
+
+#[cfg(ggml)]
+mod ggml {
+    use super::{Item, call};
+    use anyhow::{Context, Result};
+    use std::ffi::{c_int, c_void};
+    use std::ptr::NonNull;
+
+    unsafe extern "C" {
+        fn ggml_loop_new(threads: c_int) -> *mut c_void;
+        fn ggml_loop_run(
+            pool: *mut c_void,
+            item: extern "C" fn(*const c_void, c_int),
+            context: *const c_void,
+        ) -> c_int;
+        fn ggml_loop_free(pool: *mut c_void);
+    }
+
+    pub(super) struct Pool(NonNull<c_void>);
+
+    impl Pool {
+        pub(super) fn new(threads: usize) -> Result<Self> {
+            // SAFETY: takes a number, and what it returns is checked.
+            let pool = unsafe { ggml_loop_new(threads as c_int) };
+            Ok(Self(NonNull::new(pool).context("ggml's pool can't be made")?))
+        }
+
+        pub(super) fn run(&mut self, item: &Item<'_>) {
+            let context: *const &Item<'_> = &item;
+            // SAFETY: the pool is alive and borrowed for this call alone; `call` takes what `context` is, and the
+            // loop ends before `item` does.
+            let status = unsafe { ggml_loop_run(self.0.as_ptr(), call, context.cast()) };
+            assert_eq!(status, 0, "ggml computes a graph of one node");
+        }
+    }
+
+    impl Drop for Pool {
+        fn drop(&mut self) {
+            // SAFETY: the pool was made by `ggml_loop_new` and is freed once.
+            unsafe { ggml_loop_free(self.0.as_ptr()) }
+        }
     }
 }
