@@ -184,7 +184,7 @@ fn host_memory_is_read_when_the_driver_may_read_it() {
     on(Schedule::SideStreamsLate, 0, |context| {
         let mut device = DeviceBuffer::<u8>::zeroed(context, 1).unwrap();
         let stream = Stream::new(context, StreamKind::NonBlocking).unwrap();
-        let mut ordinary = vec![1u8];
+        let mut ordinary = [1u8];
         // SAFETY: one byte on each side, alive until the stream has been waited for.
         let status = unsafe {
             sys::cuMemcpyHtoDAsync_v2(device.pointer().0, ordinary.as_ptr().cast(), 1, stream.raw())
@@ -193,6 +193,7 @@ fn host_memory_is_read_when_the_driver_may_read_it() {
         ordinary[0] = 2;
         stream.synchronize().unwrap();
         assert_eq!(device.to_vec().unwrap(), [1]);
+        assert_eq!(ordinary, [2]);
 
         let mut pinned = std::ptr::null_mut();
         // SAFETY: `pinned` is writable.
