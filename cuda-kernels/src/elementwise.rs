@@ -1,0 +1,110 @@
+//! The kernels between the products: the residual sum, SwiGLU and its gradient, on bf16 numbers.
+
+use crate::check::{at_most, length, place};
+use crate::profiler::{Queue, Work};
+use crate::{Error, Kernels};
+use half::bf16;
+use halfbyte_cuda_driver::{Argument, DeviceSlice, DeviceSliceMut};
+
+/// Queues `out = a + b`, element by element, in f32, rounded to bf16.
+///
+/// # Errors
+/// [`Error::Length`], [`Error::Alignment`] (16 bytes), [`Error::OtherContext`] or [`Error::TooLarge`], before anything is
+/// queued; [`Error::Driver`].
+#[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
+pub fn add<'q>(
+    kernels: &Kernels,
+    queue: impl Into<Queue<'q>>,
+    a: DeviceSlice<'_, bf16>,
+    b: DeviceSlice<'_, bf16>,
+    out: &mut DeviceSliceMut<'_, bf16>,
+) -> Result<(), Error> {
+    let n = out.len();
+    length("a sum's first operand", n, a.len())?;
+    length("a sum's second operand", n, b.len())?;
+    let blocks = n.div_ceil(2048);
+    at_most("the blocks of a sum", i32::MAX as usize, blocks)?;
+    place("a sum's first operand", kernels.context(), a.context(), a.pointer(), 16)?;
+    place("a sum's second operand", kernels.context(), b.context(), b.pointer(), 16)?;
+    place("a sum", kernels.context(), out.context(), out.pointer(), 16)?;
+    if n == 0 {
+        return Ok(());
+    }
+    let (a, b, out, count) = (a.pointer(), b.pointer(), out.pointer(), n as u64);
+    let arguments = [Argument::new(&a), Argument::new(&b), Argument::new(&out), Argument::new(&count)];
+    let kernel = kernels.kernel("add_bf16")?;
+    // SAFETY: all three have `count` numbers, are aligned and of the kernels' context.
+    unsafe { kernel.launch(queue.into(), [blocks as u32, 1, 1], &arguments, || moved(1, n, 6)) }
+}
+
+/// Queues `h = silu(gate) * up`: `gate_up` has `rows` rows of `2 * width`, gate before up; `h` has `rows` of `width`.
+///
+/// In f32, one rounding to bf16.
+///
+/// # Errors
+/// [`Error::Inputs`] unless the width is a multiple of 2, [`Error::Length`], [`Error::Alignment`] (4 bytes),
+/// [`Error::OtherContext`] or [`Error::TooLarge`], before anything is queued; [`Error::Driver`].
+#[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
+pub fn swiglu<'q>(
+    kernels: &Kernels,
+    queue: impl Into<Queue<'q>>,
+    [rows, width]: [usize; 2],
+    gate_up: DeviceSlice<'_, bf16>,
+    h: &mut DeviceSliceMut<'_, bf16>,
+) -> Result<(), Error> {
+    let grid = grid("swiglu", rows, width)?;
+    length("gate and up", rows * 2 * width, gate_up.len())?;
+    length("swiglu's output", rows * width, h.len())?;
+    place("gate and up", kernels.context(), gate_up.context(), gate_up.pointer(), 4)?;
+    place("swiglu's output", kernels.context(), h.context(), h.pointer(), 4)?;
+    let (from, to, m, f) = (gate_up.pointer(), h.pointer(), rows as u32, width as u32);
+    let arguments = [Argument::new(&from), Argument::new(&to), Argument::new(&m), Argument::new(&f)];
+    let kernel = kernels.kernel("swiglu")?;
+    // SAFETY: both have the sizes of `rows` and `width`, are aligned and of the kernels' context.
+    unsafe { kernel.launch(queue.into(), grid, &arguments, || moved(rows, width, 6)) }
+}
+
+/// Queues the gradient of [`swiglu`]'s inputs, in place: `gate_up` becomes `d_gate_up`.
+///
+/// ```text
+/// d_gate = dh up sigma (1 + gate (1 - sigma))      d_up = dh gate sigma      sigma = 1 / (1 + e^-gate)
+/// ```
+///
+/// # Errors
+/// As for [`swiglu`].
+#[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
+pub fn swiglu_backward<'q>(
+    kernels: &Kernels,
+    queue: impl Into<Queue<'q>>,
+    [rows, width]: [usize; 2],
+    gate_up: &mut DeviceSliceMut<'_, bf16>,
+    dh: DeviceSlice<'_, bf16>,
+) -> Result<(), Error> {
+    let grid = grid("swiglu_backward", rows, width)?;
+    length("gate and up", rows * 2 * width, gate_up.len())?;
+    length("the gradient of swiglu's output", rows * width, dh.len())?;
+    place("gate and up", kernels.context(), gate_up.context(), gate_up.pointer(), 4)?;
+    place("the gradient of swiglu's output", kernels.context(), dh.context(), dh.pointer(), 4)?;
+    let (both, d, m, f) = (gate_up.pointer(), dh.pointer(), rows as u32, width as u32);
+    let arguments =
+        [Argument::new(&both), Argument::new(&d), Argument::new(&both), Argument::new(&m), Argument::new(&f)];
+    let kernel = kernels.kernel("swiglu_backward")?;
+    // SAFETY: both have the sizes of `rows` and `width`, are aligned and of the kernels' context; the kernel may write
+    // what it reads.
+    unsafe { kernel.launch(queue.into(), grid, &arguments, || moved(rows, width, 10)) }
+}
+
+/// Two columns a thread, 256 threads a block, a column of blocks a row.
+fn grid(kernel: &'static str, rows: usize, width: usize) -> Result<[u32; 3], Error> {
+    at_most("the rows of an activation", i32::MAX as usize, rows)?;
+    // The grid's second extent ends at 65,535.
+    at_most("the width of an activation", 65_535 * 512, width)?;
+    if rows == 0 || width == 0 || !width.is_multiple_of(2) {
+        return Err(Error::Inputs { kernel, multiple: 2, got: width });
+    }
+    Ok([rows as u32, (width as u32).div_ceil(512), 1])
+}
+
+fn moved(rows: usize, width: usize, bytes: usize) -> (String, Work) {
+    (format!("{rows}x{width}"), Work { operations: 0, bytes: (rows * width * bytes) as u64 })
+}
