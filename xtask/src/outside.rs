@@ -1,4 +1,4 @@
-//! A program of someone else's: it depends on our CUDA crate by path, from a workspace of its own, with none of our
+//! A program of someone else's: it depends on our CUDA kernels by path, from a workspace of its own, with none of our
 //! settings and no CUDA variables, and has to build with a plain `cargo build` and start on a machine with no driver.
 
 use crate::shell;
@@ -7,19 +7,18 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Whatever a program needs of the crate: the driver, or a sentence that says what is missing.
-const MAIN: &str = r#"use halfbyte_cuda_driver::{Context, DeviceBuffer, Driver, Error};
+/// It finds a GPU for the kernels, or says what is missing.
+const MAIN: &str = r#"use halfbyte_cuda_driver::{Context, Driver};
+use halfbyte_cuda_kernels::Kernels;
 
-fn sum() -> Result<f32, Error> {
-    let device = Driver::load()?.device(0)?;
-    let context = Context::primary(device)?;
-    let numbers = DeviceBuffer::from_slice(&context, &[1.0f32, 2.0, 3.0])?;
-    Ok(numbers.to_vec()?.iter().sum())
+fn multiprocessors() -> Result<u32, Box<dyn std::error::Error>> {
+    let context = Context::primary(Driver::load()?.device(0)?)?;
+    Ok(Kernels::new(&context)?.multiprocessors())
 }
 
 fn main() {
-    match sum() {
-        Ok(sum) => println!("sum {sum}"),
+    match multiprocessors() {
+        Ok(count) => println!("multiprocessors {count}"),
         Err(e) => println!("error {e}"),
     }
 }
@@ -32,7 +31,7 @@ const CLEARED: [&str; 5] =
 /// Writes the program into a directory outside the workspace, builds it, and runs it.
 ///
 /// # Errors
-/// If it does not build, does not start, or says neither the sum nor what is missing.
+/// If it does not build, does not start, or says neither what it found nor what is missing.
 pub(crate) fn run() -> Result<()> {
     // Outside in fact: cargo reads the settings of every directory above.
     let directory = tempfile::Builder::new().prefix("halfbyte-outside-").tempdir()?;
@@ -47,7 +46,7 @@ pub(crate) fn run() -> Result<()> {
         .with_context(|| format!("{}: can't be started", program.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
     print!("{text}");
-    let told = text.starts_with("sum 6") || text.starts_with("error no CUDA driver: ");
+    let told = text.starts_with("multiprocessors ") || text.starts_with("error no CUDA driver: ");
     if !output.status.success() || !told {
         bail!("a program outside the workspace: {}, it wrote {text:?}", output.status);
     }
@@ -58,8 +57,9 @@ pub(crate) fn run() -> Result<()> {
 fn write(directory: &Path) -> Result<()> {
     let manifest = format!(
         "[package]\nname = \"outside\"\nversion = \"0.0.0\"\nedition = \"2021\"\n\n[dependencies]\n\
-         halfbyte-cuda-driver = {{ path = {:?} }}\n\n[workspace]\n",
-        shell::root().join("cuda-driver")
+         halfbyte-cuda-driver = {{ path = {:?} }}\nhalfbyte-cuda-kernels = {{ path = {:?} }}\n\n[workspace]\n",
+        shell::root().join("cuda-driver"),
+        shell::root().join("cuda-kernels")
     );
     fs::write(directory.join("Cargo.toml"), manifest)?;
     fs::copy(shell::root().join("Cargo.lock"), directory.join("Cargo.lock"))?;
