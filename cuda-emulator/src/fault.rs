@@ -57,8 +57,6 @@ pub enum FaultKind {
     PendingAsyncCopy,
     /// Two warps touch a byte of shared memory with no barrier between, and one of them writes.
     SharedRace,
-    /// Two blocks touch a byte of global memory, and one of them writes.
-    GlobalRace,
     /// A write to constant memory or to the parameters.
     ReadOnly,
     /// A `bar.sync` that only part of a warp's threads reached.
@@ -85,7 +83,6 @@ impl fmt::Display for FaultKind {
             Self::Uninitialised => "uninitialised read",
             Self::PendingAsyncCopy => "asynchronous copy not waited for",
             Self::SharedRace => "race on shared memory",
-            Self::GlobalRace => "race on global memory",
             Self::ReadOnly => "write to read-only memory",
             Self::DivergentBarrier => "divergent barrier",
             Self::Deadlock => "deadlock",

@@ -269,3 +269,29 @@ fn no_bank_conflicts_and_no_conversions_of_integers() {
         assert_eq!((stats.bank_conflicts, shared("cvt.rn.f32.s32")), (0, 0));
     }
 }
+
+/// The projections of a 27B model (5,120 wide, feed-forward 17,408) at their full widths, one output in 97 compared:
+/// `cargo test --release -p halfbyte-cuda-kernels --test kernels_prefill -- --ignored --nocapture`.
+#[test]
+#[ignore = "minutes on the emulator"]
+fn the_projections_of_a_27b_model_at_full_width() {
+    let (device, mut random) = (Device::new(15), Random(15));
+    for (n, k) in [(34_816, 5120), (5120, 17_408), (8192, 5120), (5120, 6144)] {
+        let m = 33;
+        let w = Weights::random(Format::Affine(64), n, k, &mut random);
+        let uploaded = w.upload(&device);
+        let x = random.activations(m * k);
+        let inputs = Inputs::new(&device, &x, m, k, 64, m);
+        for int8 in [true, false] {
+            let y = run(&device, &inputs, &w, &uploaded, int8, 64);
+            let mut worst = 0f64;
+            for (i, got) in y.iter().enumerate().step_by(97) {
+                let (want, bound) = in_f64(&x[i / n * k..][..k], &w, i % n, int8);
+                let share = (got.to_f64() - want).abs() / bound;
+                assert!(share <= 1.0, "{n}x{k}, output {i}: {got}, {want} +- {bound}");
+                worst = worst.max(share);
+            }
+            println!("{m}x{n}x{k}, int8 {int8}: worst share of the bound {worst:.3}");
+        }
+    }
+}
