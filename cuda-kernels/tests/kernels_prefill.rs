@@ -273,7 +273,7 @@ fn no_bank_conflicts_and_no_conversions_of_integers() {
 /// The projections of a 27B model (5,120 wide, feed-forward 17,408) at their full widths, one output in 97 compared:
 /// `cargo test --release -p halfbyte-cuda-kernels --test kernels_prefill -- --ignored --nocapture`.
 #[test]
-#[ignore = "minutes on the emulator"]
+#[ignore = "a minute on the emulator"]
 fn the_projections_of_a_27b_model_at_full_width() {
     let (device, mut random) = (Device::new(15), Random(15));
     for (n, k) in [(34_816, 5120), (5120, 17_408), (8192, 5120), (5120, 6144)] {
