@@ -57,6 +57,9 @@ pub fn swiglu<'q>(
     length("swiglu's output", rows * width, h.len())?;
     place("gate and up", kernels.context(), gate_up.context(), gate_up.pointer(), 4)?;
     place("swiglu's output", kernels.context(), h.context(), h.pointer(), 4)?;
+    if h.is_empty() {
+        return Ok(());
+    }
     let (from, to, m, f) = (gate_up.pointer(), h.pointer(), rows as u32, width as u32);
     let arguments = [Argument::new(&from), Argument::new(&to), Argument::new(&m), Argument::new(&f)];
     let kernel = kernels.kernel("swiglu")?;
@@ -85,6 +88,9 @@ pub fn swiglu_backward<'q>(
     length("the gradient of swiglu's output", rows * width, dh.len())?;
     place("gate and up", kernels.context(), gate_up.context(), gate_up.pointer(), 4)?;
     place("the gradient of swiglu's output", kernels.context(), dh.context(), dh.pointer(), 4)?;
+    if dh.is_empty() {
+        return Ok(());
+    }
     let (both, d, m, f) = (gate_up.pointer(), dh.pointer(), rows as u32, width as u32);
     let arguments =
         [Argument::new(&both), Argument::new(&d), Argument::new(&both), Argument::new(&m), Argument::new(&f)];
@@ -99,7 +105,7 @@ fn grid(kernel: &'static str, rows: usize, width: usize) -> Result<[u32; 3], Err
     at_most("the rows of an activation", i32::MAX as usize, rows)?;
     // The grid's second extent ends at 65,535.
     at_most("the width of an activation", 65_535 * 512, width)?;
-    if rows == 0 || width == 0 || !width.is_multiple_of(2) {
+    if !width.is_multiple_of(2) {
         return Err(Error::Inputs { kernel, multiple: 2, got: width });
     }
     Ok([rows as u32, (width as u32).div_ceil(512), 1])

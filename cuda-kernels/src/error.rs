@@ -55,9 +55,9 @@ pub enum Error {
         got: usize,
     },
 
-    /// More rows than the buffers were made for.
-    #[error("a prompt chunk has at most {limit} rows, got {got}")]
-    TooManyRows {
+    /// A chunk without rows, or with more than the buffers were made for.
+    #[error("a prompt chunk has 1 to {limit} rows, got {got}")]
+    ChunkRows {
         /// The most.
         limit: usize,
         /// The number.

@@ -35,6 +35,8 @@ struct Loaded {
 pub(crate) struct Kernel {
     function: Function,
     block: Block,
+    /// Blocks that a multiprocessor holds, at least one.
+    blocks_per_sm: u32,
 }
 
 impl Kernels {
@@ -87,7 +89,8 @@ impl Kernels {
         if block.shared_bytes > FREE {
             function.set_max_dynamic_shared(block.shared_bytes as usize)?;
         }
-        let kernel = Arc::new(Kernel { function, block });
+        let held = function.blocks_per_multiprocessor(block.threads, block.shared_bytes as usize)?;
+        let kernel = Arc::new(Kernel { function, block, blocks_per_sm: held.max(1) });
         loaded.kernels.insert(entry, kernel.clone());
         Ok(kernel)
     }
@@ -95,9 +98,8 @@ impl Kernels {
 
 impl Kernel {
     /// Blocks that a multiprocessor holds, at least one.
-    pub(crate) fn blocks_per_sm(&self) -> Result<u32, Error> {
-        let Block { threads, shared_bytes } = self.block;
-        Ok(self.function.blocks_per_multiprocessor(threads, shared_bytes as usize)?.max(1))
+    pub(crate) fn blocks_per_sm(&self) -> u32 {
+        self.blocks_per_sm
     }
 
     /// Queues a launch of `grid` blocks.

@@ -62,7 +62,7 @@ fn choose(
     let mut options = [TileOption { tile: Tile { rows: 1, cols: COLUMNS }, blocks_per_sm: 1 }; 4];
     for (option, (name, tile_rows)) in options.iter_mut().zip(entries) {
         option.tile.rows = tile_rows;
-        option.blocks_per_sm = kernels.kernel(name)?.blocks_per_sm()?;
+        option.blocks_per_sm = kernels.kernel(name)?.blocks_per_sm();
     }
     let chosen = tiles::choose(rows, outputs, kernels.multiprocessors(), &options)?.tile.rows;
     let name = entries.into_iter().find_map(|(name, rows)| (rows == chosen).then_some(name));

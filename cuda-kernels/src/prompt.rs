@@ -26,8 +26,8 @@ pub const MAX_ROWS: usize = 4096;
 
 /// Buffers for a chunk's inputs, for matrices of up to a number of inputs; one value serves a whole model.
 ///
-/// The sums take `4 * 4096 * widest / 32` bytes (2 for each input), the int8 codes and scales another 4.5 for every
-/// four, and these are allocated when int8 is first asked for, so that a model that runs in bf16 keeps the memory.
+/// For 4096 rows the sums take an eighth of a byte an input and the int8 codes and scales 1 1/8; all are allocated when
+/// first needed, so that a model that runs in bf16 keeps the memory of the int8 ones.
 #[derive(Debug)]
 pub struct PromptInputs {
     kernels: Kernels,
@@ -96,7 +96,7 @@ impl PromptInputs {
     /// In int8 it waits until the quantizer has run, to read its mark.
     ///
     /// # Errors
-    /// [`Error::TooManyRows`], [`Error::Inputs`], [`Error::Mismatch`] for more inputs than the buffers are for,
+    /// [`Error::ChunkRows`], [`Error::Inputs`], [`Error::Mismatch`] for more inputs than the buffers are for,
     /// [`Error::Length`], [`Error::Alignment`] (16 bytes) or [`Error::OtherContext`], before anything is queued;
     /// [`Error::Driver`].
     pub fn prepare<'a>(
@@ -115,7 +115,7 @@ impl PromptInputs {
             GroupSize::G128 => ("w4a8_quantize_g128", "group_sums_g128"),
         };
         if rows == 0 || rows > MAX_ROWS {
-            return Err(Error::TooManyRows { limit: MAX_ROWS, got: rows });
+            return Err(Error::ChunkRows { limit: MAX_ROWS, got: rows });
         }
         multiple_of(entry, group.weights(), inputs)?;
         if inputs > self.widest {

@@ -55,8 +55,8 @@ impl Tile {
     /// The rate of this tile beside an infinite one's when loads are part of the price: a tile of `r x c` loads `r + c`
     /// vectors for `r * c` dot products. 128x128 gets 0.8; half of each gets two thirds.
     fn rate(self) -> f64 {
-        // The price of a loaded vector in dot products. 16 puts the knee where measured kernels have it: below 64
-        // rows a block waits for its weights.
+        // The price of a loaded vector in dot products: a guess until a GPU has been asked. It puts the knee at 64
+        // rows, below which a block loads more weights than it works on.
         const LOAD: f64 = 16.0;
         let (rows, cols) = (f64::from(self.rows), f64::from(self.cols));
         rows * cols / (rows * cols + LOAD * (rows + cols))
@@ -66,7 +66,7 @@ impl Tile {
 /// The part of the tensor cores' rate that `running` blocks of `resident` reach together.
 fn filled(running: u64, resident: u32) -> f64 {
     let share = running as f64 / f64::from(resident);
-    // One block alone of two reaches about three quarters: its warps overlap loads and products among themselves.
+    // A guess, too: one block alone of two reaches three quarters, as its warps overlap loads and products.
     0.5 + 0.5 * share.min(1.0)
 }
 

@@ -240,7 +240,7 @@ fn what_does_not_fit_is_refused_by_name_and_nothing_is_queued() {
         let wide = refused(whole, 1, 2 * K, GroupSize::G64);
         assert_eq!(wide, Error::Mismatch { what: "the widest input", expected: K, got: 2 * K });
         let rows = refused(whole, MAX_ROWS + 1, K, GroupSize::G64);
-        assert_eq!(rows, Error::TooManyRows { limit: MAX_ROWS, got: MAX_ROWS + 1 });
+        assert_eq!(rows, Error::ChunkRows { limit: MAX_ROWS, got: MAX_ROWS + 1 });
         let odd = refused(x.slice(1..2 * K + 1).unwrap(), 2, K, GroupSize::G64);
         assert_eq!(odd, Error::Alignment { what: "a prompt chunk", expected: 16, got: 2 });
         let launched = || emulator.map_or(0, |emulator| emulator.launches().len());

@@ -273,10 +273,12 @@ fn the_gradients_are_those_of_float64() {
 #[test]
 fn a_dependency_left_out_shows_in_some_order() {
     let problem = problem(13);
-    let Some(right) = emulated(&problem, Schedule::InOrder, 0, None) else {
-        eprintln!("skipped: on a real GPU a race need not show");
+    if halfbyte_cuda_emulator::Emulator::new(EmulatorConfig::default()).is_err() {
+        eprintln!("skipped: the driver is a real one, and on a GPU a race need not show");
         return;
-    };
+    }
+    let right =
+        emulated(&problem, Schedule::InOrder, 0, None).expect("nothing is wrong with all dependencies");
     for dependency in ALL {
         let shown = SCHEDULES.into_iter().any(|schedule| {
             (0..4).any(|seed| emulated(&problem, schedule, seed, Some(dependency)).as_ref() != Some(&right))
