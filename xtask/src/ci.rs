@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: what has to hold for a change to land.
 
 use crate::cuda_compiler::Compiler;
-use crate::{contract, fetch_model, outside, pool, ptx, readme, shell};
+use crate::{clients, contract, fetch_model, outside, pool, ptx, readme, shell};
 use anyhow::Result;
 use std::process::Command;
 
@@ -26,6 +26,7 @@ pub(crate) fn run() -> Result<()> {
             .env("HALFBYTE_REQUIRE_MODEL", "1"),
     )?;
     shell::cargo("test -p halfbyte-cuda-driver --all-features --locked --release")?;
+    clients::run()?;
     outside::run()?;
     pool::run()?;
     // The README's commands: the tests in debug are one of them.

@@ -1,6 +1,7 @@
 //! Development tasks, run as `cargo xtask TASK`.
 
 mod ci;
+mod clients;
 mod compare;
 mod contract;
 mod cuda_compiler;
@@ -23,6 +24,8 @@ enum Task {
     /// Everything that CI checks: format, lints, docs, tests in debug and release, the thread pool's proofs, the
     /// README's commands.
     Ci,
+    /// The server's tests with OpenAI's Python client and with a browser (Chromium and chromedriver have to be there).
+    Clients,
     /// Runs halfbyte beside llama.cpp and candle on the same models and writes the tables of docs/performance.md and the
     /// README.
     Compare(compare::Args),
@@ -45,6 +48,7 @@ enum Task {
 fn main() -> Result<()> {
     match Task::parse() {
         Task::Ci => ci::run(),
+        Task::Clients => clients::run(),
         Task::Compare(args) => compare::run(&args),
         Task::Contract(args) => contract::run(&args),
         Task::FetchModel => fetch_model::run(),

@@ -1,6 +1,7 @@
 //! What can be said on the command line. The doc comments are the help texts.
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -12,6 +13,7 @@ Examples:
   halfbyte                                        the model inside this program tells a story
   halfbyte run --model M.gguf --prompt 'The sea'  continue a text
   halfbyte chat --model M.gguf                    talk to a model that has a chat template
+  halfbyte serve --model M.gguf                   talk to it in a browser, or from another program
   echo -n 'Hello' | halfbyte tokenize --model M.gguf
   halfbyte bench --model M.gguf -t 1,2,4          how fast is it?
   halfbyte perplexity --model M.gguf --text T     how well does it predict?
@@ -20,7 +22,7 @@ Examples:
   halfbyte doctor --model M.gguf                  what will run here, and what is slow?
 
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage.
-Environment: HALFBYTE_THREADS and HALFBYTE_ISA are the defaults of --threads and --isa.";
+Environment: HALFBYTE_THREADS and HALFBYTE_ISA are the defaults of --threads and --isa; RUST_LOG=info logs to stderr.";
 
 /// Runs language models with 4-bit and 8-bit weights on the CPU.
 ///
@@ -105,6 +107,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Talk with a model in the form it was trained on (its chat template)
     Chat(ChatArgs),
+    /// Answer requests over HTTP, as OpenAI's API has them, and show a page to chat in
+    Serve(ServeArgs),
     /// Turn the text on stdin into token ids
     Tokenize(TokenizeArgs),
     /// Show what the model expects after every token of a text
@@ -125,6 +129,10 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Say what this machine offers, what would run, and what is slow and why
     Doctor(DoctorArgs),
+    /// Write a script that completes this program's options in a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages
+    Man(ManArgs),
 }
 
 /// How the next token is chosen.
@@ -204,6 +212,45 @@ pub(crate) struct ChatArgs {
     /// Read the lines typed earlier from this file, and add to it
     #[arg(long, value_name = "FILE")]
     pub(crate) history: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+}
+
+const SERVE_HELP: &str = "\
+Examples:
+  halfbyte serve --model M.gguf                 then open http://127.0.0.1:8080
+  HALFBYTE_API_KEY=secret halfbyte serve --model M.gguf --host 0.0.0.0 --port 80
+  curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' \\
+    -d '{\"prompt\": \"The sky is\", \"max_tokens\": 8, \"temperature\": 0}'
+
+Routes: /v1/chat/completions, /v1/completions, /v1/models, /health, /metrics (Prometheus), and the page at /.
+A client of OpenAI's API needs the base URL http://HOST:PORT/v1 and, without a key here, any key.
+Where a request says nothing, the sampling options hold. Replies under way share the forward passes; each is what it
+would be alone. HALFBYTE_API_KEY is the key that requests must bring. Ctrl-C lets the replies under way end, a second
+one does not. RUST_LOG=info logs every request to stderr.";
+
+/// Answer requests over HTTP, as OpenAI's API has them, and show a page to chat in.
+#[derive(Debug, Args)]
+#[command(after_help = SERVE_HELP)]
+pub(crate) struct ServeArgs {
+    /// Address to listen on; 0.0.0.0 is all of this machine's
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(crate) host: IpAddr,
+    /// Port to listen on; 0 is any that is free
+    #[arg(long, value_name = "N", default_value_t = 8080)]
+    pub(crate) port: u16,
+    /// What clients call the model [default: the file's name]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) alias: Option<String>,
+    /// Replies made at once, each in a context of --ctx tokens
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = parse_positive)]
+    pub(crate) slots: usize,
+    /// Requests that may wait for a slot before further ones are refused
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = parse_positive)]
+    pub(crate) queue: usize,
+    /// Bytes that a request may have
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20, value_parser = parse_positive)]
+    pub(crate) max_body: usize,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
 }
@@ -654,4 +701,32 @@ mod tests {
         assert_eq!(error(&["halfbyte", "--version"]).kind(), ErrorKind::DisplayVersion);
         assert_eq!(error(&["halfbyte", "walk"]).kind(), ErrorKind::InvalidSubcommand);
     }
+}
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  halfbyte completions bash > ~/.local/share/bash-completion/completions/halfbyte
+  halfbyte completions fish > ~/.config/fish/completions/halfbyte.fish
+  halfbyte completions zsh > \"${fpath[1]}/_halfbyte\"";
+
+/// Write a script that completes this program's options in a shell.
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_EXAMPLES)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  halfbyte man ~/.local/share/man/man1 && man halfbyte-chat";
+
+/// Write the manual pages: halfbyte.1, and one for each command.
+#[derive(Debug, Args)]
+#[command(after_help = MAN_EXAMPLES)]
+pub(crate) struct ManArgs {
+    /// Folder to write to; it is made if it is not there
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
 }

@@ -20,6 +20,8 @@ mod progress;
 mod quantize;
 mod run;
 mod sampling;
+mod serve;
+mod shell;
 mod tokenize;
 
 use std::process::ExitCode;
@@ -32,6 +34,7 @@ use output::note;
 /// has been answered by clap with exit code 2. A reader of stdout that has seen enough is no error.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::from_args(std::env::args_os().collect()).unwrap_or_else(|error| error.exit());
+    log_to_stderr();
     match dispatch(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
@@ -42,10 +45,19 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+/// Logs what `RUST_LOG` asks for; nothing without it.
+fn log_to_stderr() {
+    if std::env::var_os("RUST_LOG").is_some() {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    }
+}
+
 fn dispatch(Cli { global, command }: Cli) -> Result<()> {
     match command {
         Command::Run(args) => run::run(&global, &args),
         Command::Chat(args) => chat::run(&global, &args),
+        Command::Serve(args) => serve::run(&global, &args),
         Command::Tokenize(args) => tokenize::run(&global, &args),
         Command::Logits(args) => logits::run(&global, &args),
         Command::Perplexity(args) => perplexity::run(&global, &args),
@@ -56,5 +68,7 @@ fn dispatch(Cli { global, command }: Cli) -> Result<()> {
         Command::Bench(args) => bench::run(&global, &args),
         Command::Inspect(args) => inspect::run(&global, &args),
         Command::Doctor(args) => doctor::run(&global, &args),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
     }
 }

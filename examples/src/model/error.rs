@@ -91,6 +91,11 @@ pub enum Error {
     /// No tokens were given.
     #[error("no tokens to feed: at least 1 is needed")]
     NoTokens,
+    /// Contexts to be fed together are of different models or compute in different ways.
+    #[error(
+        "contexts that are fed together must be of one model, activation type, thread pool and instruction set"
+    )]
+    NotTogether,
     /// A kernel refused its arguments.
     #[error(transparent)]
     Kernel(#[from] halfbyte_cpu_kernels::Error),

@@ -136,8 +136,7 @@ impl<'m> Layerwise<'m> {
         let params = attention_params(config)?;
         let mut cache = KvCache::new(KvType::F32, config.n_kv_heads, config.head_dim, longest.max(1))
             .map_err(Error::from)?;
-        let step =
-            Step { ctx, config, activations: ActivationType::F32, params, rope: &rope, rows: 0, first: 0 };
+        let step = Step { ctx, config, activations: ActivationType::F32, params, rows: 0 };
         let mut b = Buffers::default();
         for (l, layer) in self.model.weights.layers.iter().enumerate() {
             // With a shorter lifetime, for matrices that live as long as this layer.
@@ -154,7 +153,9 @@ impl<'m> Layerwise<'m> {
             for window in &mut self.windows {
                 b.x.clone_from(&window.x);
                 cache.truncate(0);
-                Step { rows: window.rows, ..step }.attend(&layer, &mut cache, &mut b)?;
+                let step = Step { rows: window.rows, ..step };
+                step.project(&layer, &mut b)?;
+                step.attend(&rope, &mut cache, 0..window.rows, &mut b)?;
                 window.inner.clone_from(&b.attended);
                 visitor.inputs(Stage::AttentionOutput(l), &window.inner, window.rows)?;
             }

@@ -9,13 +9,16 @@
 //! A prompt takes the path in chunks of rows, a reply a row at a time. Every kernel on the way promises that a
 //! row's bits do not depend on the rows beside it, so neither do the logits.
 
+mod batch;
 mod config;
 mod error;
+mod forward;
 mod layerwise;
 mod session;
 mod step;
 mod weights;
 
+pub use batch::{Batch, Part};
 pub use config::{Architecture, Config};
 pub use error::Error;
 pub use layerwise::{Layerwise, Stage, Visitor};

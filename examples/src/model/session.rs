@@ -1,9 +1,10 @@
 //! One conversation: the KV caches, the working memory, and the forward pass.
 
-use super::step::{Buffers, Input, Step, attention_params, embed};
+use super::forward::{Forward, Run};
+use super::step::{Buffers, attention_params};
 use super::{Error, Model};
-use halfbyte_attention::{AttentionParams, KvCache, KvType};
-use halfbyte_cpu_kernels::{Context, RopeTable, rms_norm};
+use halfbyte_attention::{KvCache, KvType};
+use halfbyte_cpu_kernels::{Context, RopeTable};
 
 /// What quantized weights are multiplied by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -41,10 +42,8 @@ const LOGIT_ROWS: usize = 16;
 /// A model with tokens in its context.
 #[derive(Debug)]
 pub struct Session<'m> {
-    model: &'m Model<'m>,
-    ctx: Context<'m>,
+    forward: Forward<'m>,
     options: SessionOptions,
-    params: AttentionParams,
     caches: Vec<KvCache>,
     rope: RopeTable,
     buffers: Buffers,
@@ -62,16 +61,17 @@ impl<'m> Session<'m> {
         }
         let options = SessionOptions { chunk: options.chunk.max(1), ..options };
         let params = attention_params(c)?;
+        let forward = Forward { model, ctx, activations: options.activations, params };
         let caches = (0..c.n_layers)
             .map(|_| KvCache::new(options.kv_type, c.n_kv_heads, c.head_dim, options.context))
             .collect::<Result<_, _>>()?;
         let rope = c.rope_table();
-        Ok(Self { model, ctx, options, params, caches, rope, buffers: Buffers::default() })
+        Ok(Self { forward, options, caches, rope, buffers: Buffers::default() })
     }
 
     /// The model.
     pub fn model(&self) -> &'m Model<'m> {
-        self.model
+        self.forward.model
     }
 
     /// The options.
@@ -109,9 +109,9 @@ impl<'m> Session<'m> {
         self.check(ids)?;
         let chunks = ids.len().div_ceil(self.options.chunk);
         for (i, chunk) in ids.chunks(self.options.chunk).enumerate() {
-            self.forward(chunk)?;
+            self.layers(chunk)?;
             if i + 1 == chunks {
-                self.logits(chunk.len() - 1, 1)?;
+                self.forward.logits(chunk.len() - 1..chunk.len(), &mut self.buffers)?;
             }
         }
         Ok(&mut self.buffers.logits)
@@ -137,14 +137,14 @@ impl<'m> Session<'m> {
         mut each: impl FnMut(usize, &[f32]),
     ) -> Result<(), Error> {
         self.check(ids)?;
-        let n_vocab = self.model.config.n_vocab;
+        let n_vocab = self.model().config.n_vocab;
         let mut done = 0;
         for chunk in ids.chunks(self.options.chunk) {
-            self.forward(chunk)?;
+            self.layers(chunk)?;
             let wanted = first.saturating_sub(done).min(chunk.len());
             for row in (wanted..chunk.len()).step_by(LOGIT_ROWS) {
                 let rows = LOGIT_ROWS.min(chunk.len() - row);
-                self.logits(row, rows)?;
+                self.forward.logits(row..row + rows, &mut self.buffers)?;
                 for (r, logits) in self.buffers.logits.chunks_exact(n_vocab).enumerate() {
                     each(done + row + r, logits);
                 }
@@ -154,8 +154,9 @@ impl<'m> Session<'m> {
         Ok(())
     }
 
-    fn check(&self, ids: &[u32]) -> Result<(), Error> {
-        let n_vocab = self.model.config.n_vocab;
+    /// Whether `ids` are tokens, and fit.
+    pub(super) fn check(&self, ids: &[u32]) -> Result<(), Error> {
+        let n_vocab = self.model().config.n_vocab;
         if ids.is_empty() {
             return Err(Error::NoTokens);
         }
@@ -169,40 +170,19 @@ impl<'m> Session<'m> {
         Ok(())
     }
 
-    /// Takes `ids` through all layers; the residual stream of each stays in the buffers.
-    fn forward(&mut self, ids: &[u32]) -> Result<(), Error> {
-        let weights = &self.model.weights;
-        let first = self.len();
-        self.rope.extend_to(first + ids.len());
-        self.buffers.x.resize(ids.len() * self.model.config.width, 0.0);
-        embed(self.ctx, &weights.embedding.matrix(), ids, &mut self.buffers.x)?;
-        let step = Step {
-            ctx: self.ctx,
-            config: &self.model.config,
-            activations: self.options.activations,
-            params: self.params,
-            rope: &self.rope,
-            rows: ids.len(),
-            first,
-        };
-        for (layer, cache) in weights.layers.iter().zip(&mut self.caches) {
-            step.attend(layer, cache, &mut self.buffers)?;
-            step.add_attended(layer, &mut self.buffers)?;
-            step.hidden(layer, &mut self.buffers)?;
-            step.add_hidden(layer, &mut self.buffers)?;
-        }
-        Ok(())
+    /// What computes, and how.
+    pub(super) fn forward(&self) -> Forward<'m> {
+        self.forward
     }
 
-    /// The logits of rows `first..first + rows` of the last chunk, into the buffer.
-    fn logits(&mut self, first: usize, rows: usize) -> Result<(), Error> {
-        let (weights, config) = (&self.model.weights, &self.model.config);
-        let b = &mut self.buffers;
-        let x = &b.x[first * config.width..][..rows * config.width];
-        b.h.resize(x.len(), 0.0);
-        rms_norm(self.ctx, x, &weights.norm, config.norm_eps, &mut b.h)?;
-        let output = weights.output.matrix();
-        let input = Input::new(self.ctx, self.options.activations, &b.h, rows, &mut b.int8, [output])?;
-        input.times(&output, &mut b.logits)
+    /// `ids` after the tokens in the context.
+    pub(super) fn run<'a>(&'a mut self, ids: &'a [u32]) -> Run<'a> {
+        Run { caches: &mut self.caches, rope: &mut self.rope, ids }
+    }
+
+    /// Takes `ids` through all layers; the residual stream of each stays in the buffers.
+    fn layers(&mut self, ids: &[u32]) -> Result<(), Error> {
+        let run = Run { caches: &mut self.caches, rope: &mut self.rope, ids };
+        self.forward.layers(&mut [run], &mut self.buffers)
     }
 }

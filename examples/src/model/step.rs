@@ -8,6 +8,7 @@ use halfbyte_cpu_kernels::{
     Context, Matrix, RopeTable, add_assign, gemm_f32, gemm_int8, quantize_activations, rms_norm, rope, swiglu,
 };
 use halfbyte_q8::Activations;
+use std::ops::Range;
 
 /// The heads of `config`, scores scaled by the root of their size.
 pub(super) fn attention_params(c: &Config) -> Result<AttentionParams, Error> {
@@ -53,21 +54,13 @@ pub(super) struct Step<'a> {
     pub(super) config: &'a Config,
     pub(super) activations: ActivationType,
     pub(super) params: AttentionParams,
-    pub(super) rope: &'a RopeTable,
     /// Tokens taken together.
     pub(super) rows: usize,
-    /// The position of the first of them.
-    pub(super) first: usize,
 }
 
 impl Step<'_> {
-    /// What the keys and values of a layer give to its queries: `b.attended`, from the residual stream `b.x`.
-    pub(super) fn attend(
-        self,
-        w: &LayerWeights<'_>,
-        cache: &mut KvCache,
-        b: &mut Buffers,
-    ) -> Result<(), Error> {
+    /// The queries, keys and values of a layer, without positions: `b.q`, `b.k` and `b.v`, from the residual stream.
+    pub(super) fn project(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
         let (ctx, c) = (self.ctx, self.config);
         b.h.resize(b.x.len(), 0.0);
         rms_norm(ctx, &b.x, &w.attention_norm, c.norm_eps, &mut b.h)?;
@@ -85,11 +78,27 @@ impl Step<'_> {
                 std::mem::swap(y, &mut b.attended);
             }
         }
-        rope(ctx, &mut b.q, c.n_heads, c.head_dim, self.rope, self.first)?;
-        rope(ctx, &mut b.k, c.n_kv_heads, c.head_dim, self.rope, self.first)?;
-        cache.append(ctx.isa, &b.k, &b.v, self.rows)?;
         b.attended.resize(b.q.len(), 0.0);
-        Ok(attention(ctx, self.params, &b.q, cache, self.first, &mut b.attended)?)
+        Ok(())
+    }
+
+    /// What a context's keys and values of a layer give to the queries of `rows`, which follow its tokens:
+    /// those rows of `b.attended`. Their own keys and values are added first.
+    pub(super) fn attend(
+        self,
+        rope_table: &RopeTable,
+        cache: &mut KvCache,
+        rows: Range<usize>,
+        b: &mut Buffers,
+    ) -> Result<(), Error> {
+        let (ctx, c) = (self.ctx, self.config);
+        let of = |width: usize| rows.start * width..rows.end * width;
+        let (q, k, v) = (&mut b.q[of(c.q_width())], &mut b.k[of(c.kv_width())], &b.v[of(c.kv_width())]);
+        let first = cache.len();
+        rope(ctx, q, c.n_heads, c.head_dim, rope_table, first)?;
+        rope(ctx, k, c.n_kv_heads, c.head_dim, rope_table, first)?;
+        cache.append(ctx.isa, k, v, rows.len())?;
+        Ok(attention(ctx, self.params, q, cache, first, &mut b.attended[of(c.q_width())])?)
     }
 
     /// Adds what [`Self::attend`] found to the residual stream, through the layer's output matrix.

@@ -1,0 +1,334 @@
+//! Routes: a request in, a job for the scheduler, its reply out.
+
+use std::convert::Infallible;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use axum::body::to_bytes;
+use axum::extract::{Path, Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router, middleware};
+use futures_util::stream::{self, StreamExt as _};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::error::ApiError;
+use super::guard::guard;
+use super::metrics::Metrics;
+use super::request::{ChatRequest, Common, Prompt, TextRequest};
+use super::response::{Envelope, Form};
+use super::scheduler::{Event, Job};
+use super::stops::Stops;
+use super::{ServeOptions, page};
+use crate::chat::{ChatError, ChatOptions, ChatTemplate, Message};
+use crate::sampler::Sampler;
+use crate::tokenizer::{Special, Tokenizer};
+
+/// Time for a client to send its request's body.
+const BODY_TIME: Duration = Duration::from_secs(60);
+
+/// What handlers share.
+#[derive(Debug)]
+pub(super) struct App {
+    pub(super) options: ServeOptions,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) address: SocketAddr,
+    tokenizer: Arc<Tokenizer>,
+    /// Or why there is none.
+    template: Result<ChatTemplate, ChatError>,
+    jobs: SyncSender<Job>,
+    context: usize,
+    started: u64,
+    random: RandomState,
+}
+
+impl App {
+    pub(super) fn new(
+        tokenizer: Arc<Tokenizer>,
+        options: ServeOptions,
+        jobs: SyncSender<Job>,
+        metrics: Arc<Metrics>,
+        context: usize,
+        address: SocketAddr,
+    ) -> Self {
+        let template = ChatTemplate::new(&tokenizer);
+        let random = RandomState::new();
+        Self { options, metrics, address, tokenizer, template, jobs, context, started: now(), random }
+    }
+
+    fn router(self) -> Router {
+        let app = Arc::new(self);
+        Router::new()
+            .route("/v1/chat/completions", post(chat))
+            .route("/v1/completions", post(complete))
+            .route("/v1/models", get(models))
+            .route("/v1/models/{*id}", get(model))
+            .route("/health", get(async || Json(json!({ "status": "ok" }))))
+            .route("/metrics", get(metrics))
+            .route("/", get(page::html))
+            // Browsers ask for it unasked.
+            .route("/favicon.ico", get(StatusCode::NO_CONTENT))
+            .route("/chat.js", get(page::script))
+            .route("/chat.css", get(page::style))
+            .fallback(async |request: Request| {
+                let message = format!("there is nothing at {}", request.uri().path());
+                ApiError::new(StatusCode::NOT_FOUND, None, message)
+            })
+            .method_not_allowed_fallback(async |request: Request| {
+                let message = format!("{} does not take {}", request.uri().path(), request.method());
+                ApiError::new(StatusCode::METHOD_NOT_ALLOWED, None, message)
+            })
+            .layer(middleware::from_fn_with_state(Arc::clone(&app), guard))
+            .with_state(app)
+    }
+}
+
+/// Answers on `listener` until `stop` is done and the last reply is.
+pub(super) fn run(
+    app: App,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        axum::serve(listener, app.router()).with_graceful_shutdown(stop).await
+    })
+}
+
+async fn chat(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    let request: ChatRequest = body(&app, request).await?;
+    app.check_model(&request.common)?;
+    let (messages, max_tokens) = (request.messages()?, request.max_tokens()?);
+    // A template may take some time, during which others are served.
+    let rendering = Arc::clone(&app);
+    let prompt = tokio::task::spawn_blocking(move || rendering.render(&messages)).await;
+    let prompt = prompt.map_err(|error| ApiError::internal(error.to_string()))??;
+    app.reply(Form::Chat, prompt, &request.common, max_tokens).await
+}
+
+async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+    let request: TextRequest = body(&app, request).await?;
+    app.check_model(&request.common)?;
+    let (prompt, max_tokens) = (request.prompt()?, request.max_tokens()?);
+    let encoding = Arc::clone(&app);
+    let prompt = tokio::task::spawn_blocking(move || encoding.encode(prompt)).await;
+    let prompt = prompt.map_err(|error| ApiError::internal(error.to_string()))??;
+    app.reply(Form::Text, prompt, &request.common, max_tokens).await
+}
+
+async fn models(State(app): State<Arc<App>>) -> Json<Value> {
+    Json(json!({ "object": "list", "data": [app.model()] }))
+}
+
+async fn model(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    app.check_model_name(&id)?;
+    Ok(Json(app.model()))
+}
+
+async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    let (kind, text) = app.metrics.render().map_err(|error| ApiError::internal(error.to_string()))?;
+    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+}
+
+/// The request's body, which must be JSON: a form that another site's page could send without asking is not.
+async fn body<T: DeserializeOwned>(app: &App, request: Request) -> Result<T, ApiError> {
+    let kind = content_type(request.headers());
+    if kind != "application/json" {
+        let message = format!("the content type is {kind:?}: expected application/json");
+        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, message));
+    }
+    let limit = app.options.max_body;
+    let bytes = match tokio::time::timeout(BODY_TIME, to_bytes(request.into_body(), limit)).await {
+        Ok(Ok(bytes)) => bytes,
+        // What else can go wrong is that the client is gone, who will not read this.
+        Ok(Err(_)) => {
+            let message = format!("the body is larger than {limit} bytes, or was cut off");
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, None, message));
+        }
+        Err(_) => {
+            let message = format!("the body did not come within {} seconds", BODY_TIME.as_secs());
+            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, None, message));
+        }
+    };
+    serde_json::from_slice(&bytes).map_err(|error| {
+        ApiError::new(StatusCode::BAD_REQUEST, None, format!("the body is not what it should be: {error}"))
+    })
+}
+
+fn content_type(headers: &HeaderMap) -> String {
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+impl App {
+    fn model(&self) -> Value {
+        json!({
+            "id": self.options.model_name,
+            "object": "model",
+            "created": self.started,
+            "owned_by": "halfbyte",
+        })
+    }
+
+    fn check_model(&self, common: &Common) -> Result<(), ApiError> {
+        common.model.as_deref().map_or(Ok(()), |name| self.check_model_name(name))
+    }
+
+    fn check_model_name(&self, name: &str) -> Result<(), ApiError> {
+        let served = &self.options.model_name;
+        if name == served {
+            return Ok(());
+        }
+        let name: String = name.chars().take(100).collect();
+        let message = format!("there is no model {name:?} here: expected {served:?}, or none to be named");
+        let mut error = ApiError::new(StatusCode::NOT_FOUND, Some("model_not_found"), message);
+        error.body.error.param = Some("model".to_owned());
+        Err(error)
+    }
+
+    /// The conversation as the model's template writes it.
+    fn render(&self, messages: &[Message]) -> Result<Vec<u32>, ApiError> {
+        let refused = |error: &ChatError| ApiError::invalid("messages", error.to_string());
+        let template = self.template.as_ref().map_err(refused)?;
+        let prompt = template.prompt(&self.tokenizer, messages, &ChatOptions::default());
+        prompt.map(|prompt| prompt.ids).map_err(|error| refused(&error))
+    }
+
+    fn encode(&self, prompt: Prompt) -> Result<Vec<u32>, ApiError> {
+        let ids = match prompt {
+            Prompt::Text(text) => self
+                .tokenizer
+                .encode_prompt(&text, Special::Off)
+                .map_err(|error| ApiError::invalid("prompt", error.to_string()))?,
+            Prompt::Ids(ids) => ids,
+        };
+        let n_vocab = self.tokenizer.n_vocab();
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
+            let message = format!("prompt has the token {id}: expected ids below {n_vocab}");
+            return Err(ApiError::invalid("prompt", message));
+        }
+        Ok(ids)
+    }
+
+    /// Queues the job and answers with what comes of it.
+    async fn reply(
+        &self,
+        form: Form,
+        mut prompt: Vec<u32>,
+        common: &Common,
+        max_tokens: Option<usize>,
+    ) -> Result<Response, ApiError> {
+        let field = if form == Form::Chat { "messages" } else { "prompt" };
+        if prompt.is_empty() {
+            // An empty text is the token that begins one.
+            let bos = self.tokenizer.bos_id().ok_or_else(|| {
+                ApiError::invalid(field, format!("{field} has no tokens: expected some text"))
+            })?;
+            prompt.push(bos);
+        }
+        if prompt.len() > self.context {
+            let (got, context) = (prompt.len(), self.context);
+            let message = format!("{field} is {got} tokens long, the context holds {context}");
+            let mut error = ApiError::invalid(field, message);
+            error.body.error.code = Some("context_length_exceeded");
+            return Err(error);
+        }
+        let config = common.sampling(self.options.sampling, self.random.hash_one(Instant::now()))?;
+        let sampler = Sampler::new(config)
+            .map_err(|error| ApiError::new(StatusCode::BAD_REQUEST, None, error.to_string()))?;
+        let (sender, events) = unbounded_channel();
+        self.queue(Job {
+            prompt,
+            sampler,
+            max_tokens: max_tokens.unwrap_or(usize::MAX),
+            stops: Stops::new(common.stops()?),
+            from_start: form == Form::Chat,
+            reply: sender,
+            queued: Instant::now(),
+        })?;
+        let prefix = if form == Form::Chat { "chatcmpl" } else { "cmpl" };
+        let envelope = Envelope {
+            form,
+            id: format!("{prefix}-{:016x}", self.random.hash_one((now(), Instant::now()))),
+            created: now(),
+            model: self.options.model_name.clone(),
+        };
+        if common.stream == Some(true) {
+            Ok(streamed(envelope, events, common.include_usage()))
+        } else {
+            whole(&envelope, events).await
+        }
+    }
+
+    fn queue(&self, job: Job) -> Result<(), ApiError> {
+        // Counted before it can be taken.
+        self.metrics.queued.inc();
+        self.jobs.try_send(job).map_err(|error| {
+            self.metrics.queued.dec();
+            match error {
+                TrySendError::Full(_) => {
+                    let message = format!("{} requests are waiting already", self.options.queue.max(1));
+                    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Some("queue_full"), message)
+                }
+                TrySendError::Disconnected(_) => ApiError::internal(NOBODY),
+            }
+        })
+    }
+}
+
+/// What is said when the scheduler has gone.
+const NOBODY: &str = "the server has stopped computing";
+
+async fn whole(envelope: &Envelope, mut events: UnboundedReceiver<Event>) -> Result<Response, ApiError> {
+    let mut text = String::new();
+    loop {
+        match events.recv().await {
+            Some(Event::Text(more)) => text.push_str(&more),
+            Some(Event::Done(end)) => return Ok(Json(envelope.whole(&text, &end)).into_response()),
+            Some(Event::Failed(message)) => return Err(ApiError::internal(message)),
+            None => return Err(ApiError::internal(NOBODY)),
+        }
+    }
+}
+
+/// Server-sent events. Dropping the response, when the client has left, ends the reply.
+fn streamed(envelope: Envelope, events: UnboundedReceiver<Event>, with_usage: bool) -> Response {
+    let opening = stream::iter(envelope.opening().map(|object| vec![object.to_string()]));
+    let rest = stream::unfold(Some(events), move |events| {
+        let envelope = envelope.clone();
+        async move {
+            let mut events = events?;
+            let failed = |message: String| vec![json!(ApiError::internal(message).body).to_string()];
+            Some(match events.recv().await {
+                Some(Event::Text(text)) => (vec![envelope.text(&text).to_string()], Some(events)),
+                Some(Event::Done(end)) => {
+                    let mut last = vec![envelope.closing(&end).to_string()];
+                    last.extend(with_usage.then(|| envelope.usage(&end).to_string()));
+                    last.push("[DONE]".to_owned());
+                    (last, None)
+                }
+                Some(Event::Failed(message)) => (failed(message), None),
+                None => (failed(NOBODY.to_owned()), None),
+            })
+        }
+    });
+    let events = opening.chain(rest).flat_map(|objects| {
+        stream::iter(objects.into_iter().map(|text| Ok::<_, Infallible>(sse::Event::default().data(text))))
+    });
+    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
