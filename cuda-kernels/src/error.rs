@@ -116,6 +116,42 @@ pub enum Error {
         got: String,
     },
 
+    /// A width of attention heads that no kernel was made for.
+    #[error("attention kernels take a head_dim of {expected}, got {got}")]
+    HeadDim {
+        /// The widths.
+        expected: &'static str,
+        /// The width.
+        got: usize,
+    },
+
+    /// Query heads that can't be shared out evenly.
+    #[error("{n_heads} query heads are no multiple of {n_kv_heads} key/value heads, or none")]
+    HeadGroups {
+        /// Query heads.
+        n_heads: usize,
+        /// Key/value heads.
+        n_kv_heads: usize,
+    },
+
+    /// A parameter of attention that makes no sense.
+    #[error("attention's {what} is {expected}, got {got}")]
+    Parameter {
+        /// The parameter.
+        what: &'static str,
+        /// What it has to be.
+        expected: &'static str,
+        /// What came.
+        got: String,
+    },
+
+    /// A KV cache format that does not exist.
+    #[error("a KV cache on a GPU is bf16 or fp8, got {got:?}")]
+    UnknownKvFormat {
+        /// What came.
+        got: String,
+    },
+
     /// A GPU that is too old for the kernels.
     #[error("these kernels need a GPU of compute capability 8.0 or later, {device} has {found}")]
     Device {

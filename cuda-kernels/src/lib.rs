@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![deny(unsafe_code)]
 
+pub mod attention;
 mod check;
 mod elementwise;
 mod error;
