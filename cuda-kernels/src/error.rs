@@ -64,6 +64,28 @@ pub enum Error {
         got: usize,
     },
 
+    /// A window without rows, or with more than the kernels take.
+    #[error("a window has 1 to {limit} rows, got {got}")]
+    WindowRows {
+        /// The most.
+        limit: usize,
+        /// The number.
+        got: usize,
+    },
+
+    /// Positions that a cache or a table does not have.
+    #[error("{what} ends at position {end}, {rows} rows begin at {start}")]
+    Position {
+        /// The cache or table.
+        what: &'static str,
+        /// Its first missing position.
+        end: usize,
+        /// The first row's position.
+        start: usize,
+        /// Rows.
+        rows: usize,
+    },
+
     /// A size that a kernel's 32-bit arguments can't hold.
     #[error("{what} is at most {limit}, got {got}")]
     TooLarge {

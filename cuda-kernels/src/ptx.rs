@@ -28,20 +28,34 @@ macro_rules! ptx {
 ptx! {
     /// The residual sum of bf16 vectors.
     ADD_BF16 = "add_bf16";
+    /// Windows of up to 32 rows by MLX affine 4-bit weights.
+    AFFINE4_MATVEC = "affine4_matvec";
     /// Prompt matrices of MLX affine 4-bit weights, bf16 inputs.
     AFFINE4_PREFILL = "affine4_prefill";
+    /// Windows of up to 32 rows by bf16 weights.
+    BF16_MATVEC = "bf16_matvec";
+    /// Rows of a table of embeddings.
+    EMBEDDING = "embedding";
     /// Sums of groups of bf16 inputs, for the prompt matrices in bf16.
     GROUP_SUMS = "group_sums";
     /// Matrix products of bf16, either operand transposed.
     MATMUL_BF16 = "matmul_bf16";
+    /// Windows of up to 32 rows by GGUF Q4_0 weights.
+    Q4_0_MATVEC = "q4_0_matvec";
     /// Prompt matrices of GGUF Q4_0 weights, int8 or bf16 inputs.
     Q4_0_PREFILL = "q4_0_prefill";
     /// Q4_0 blocks to the arrays of [`Q4_0_PREFILL`].
     Q4_0_SPLIT = "q4_0_split";
+    /// Windows of up to 32 rows by GGUF Q8_0 weights.
+    Q8_0_MATVEC = "q8_0_matvec";
     /// Prompt matrices of GGUF Q8_0 weights, int8 or bf16 inputs.
     Q8_0_PREFILL = "q8_0_prefill";
     /// Q8_0 blocks to the arrays of [`Q8_0_PREFILL`].
     Q8_0_SPLIT = "q8_0_split";
+    /// RMS norm of rows, with the residual sum and the group sums.
+    RMS_NORM = "rms_norm";
+    /// Bias, head norm, rotary position and KV cache.
+    ROPE_KV = "rope_kv";
     /// SwiGLU of the two halves of a row.
     SWIGLU = "swiglu";
     /// The gradient of SwiGLU's inputs.
