@@ -7,13 +7,13 @@ mod gpu;
 #[path = "common/matrices.rs"]
 mod matrices;
 
-use common::Random;
+use common::{Random, half_bf16_unit};
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
 use halfbyte_cuda_kernels::{Error, Kernels, MAX_WINDOW, Weights, WindowOutput, matvec};
-use matrices::{every_format, half_bf16_unit};
+use matrices::every_format;
 
 /// f32's unit.
 const U: f64 = 1.0 / (1 << 24) as f64;

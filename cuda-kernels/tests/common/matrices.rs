@@ -61,8 +61,3 @@ pub(crate) fn every_format(kernels: &Kernels, n: usize, k: usize, random: &mut R
     plain(Weights::from_bf16(kernels, n, k, &numbers).unwrap(), values);
     all
 }
-
-/// What a rounding to bf16 costs at `y`, at most.
-pub(crate) fn half_bf16_unit(y: f64) -> f64 {
-    2f64.powi(y.abs().max(1e-38).log2().floor() as i32 - 8)
-}

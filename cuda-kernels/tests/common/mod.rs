@@ -146,3 +146,8 @@ impl Random {
 pub(crate) fn pad4(m: usize) -> usize {
     m.next_multiple_of(4)
 }
+
+/// What a rounding to bf16 costs at `y`, at most.
+pub(crate) fn half_bf16_unit(y: f64) -> f64 {
+    2f64.powi(y.abs().max(1e-38).log2().floor() as i32 - 8)
+}
