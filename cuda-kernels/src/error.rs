@@ -73,6 +73,17 @@ pub enum Error {
         got: usize,
     },
 
+    /// A setting of a draw out of its range.
+    #[error("a draw's {what} is {expected}, got {got}")]
+    Draw {
+        /// The setting.
+        what: &'static str,
+        /// Its range.
+        expected: &'static str,
+        /// What came.
+        got: String,
+    },
+
     /// Positions that a cache or a table does not have.
     #[error("{what} ends at position {end}, {rows} rows begin at {start}")]
     Position {

@@ -17,8 +17,10 @@ mod prompt;
 pub mod ptx;
 pub mod reference;
 mod rope;
+mod sampler;
 mod streams;
 pub mod tiles;
+mod training;
 mod weights;
 
 pub use elementwise::{add, swiglu, swiglu_backward};
@@ -32,5 +34,9 @@ pub use precision::PromptPrecision;
 pub use profiler::{Profiler, Queue};
 pub use prompt::{Exceptions, MAX_ROWS, Prepared, PromptInputs};
 pub use rope::{HeadSteps, Pairing, Projections, RopeTable, rope_kv};
+pub use sampler::{Draw, Sampler};
 pub use streams::{Mark, Streams};
+pub use training::{
+    AdamState, AdamW, NormGradients, cross_entropy, embed_backward, rms_norm_backward, rope_backward,
+};
 pub use weights::{Affine, Format, Weights};

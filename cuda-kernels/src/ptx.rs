@@ -26,6 +26,8 @@ macro_rules! ptx {
 }
 
 ptx! {
+    /// A step of AdamW.
+    ADAMW = "adamw";
     /// The residual sum of bf16 vectors.
     ADD_BF16 = "add_bf16";
     /// Windows of up to 32 rows by MLX affine 4-bit weights.
@@ -34,8 +36,12 @@ ptx! {
     AFFINE4_PREFILL = "affine4_prefill";
     /// Windows of up to 32 rows by bf16 weights.
     BF16_MATVEC = "bf16_matvec";
+    /// The loss of rows of logits and its gradient.
+    CROSS_ENTROPY = "cross_entropy";
     /// Rows of a table of embeddings.
     EMBEDDING = "embedding";
+    /// The gradient of a table of embeddings.
+    EMBEDDING_BACKWARD = "embedding_backward";
     /// Sums of groups of bf16 inputs, for the prompt matrices in bf16.
     GROUP_SUMS = "group_sums";
     /// Matrix products of bf16, either operand transposed.
@@ -54,8 +60,14 @@ ptx! {
     Q8_0_SPLIT = "q8_0_split";
     /// RMS norm of rows, with the residual sum and the group sums.
     RMS_NORM = "rms_norm";
+    /// The gradients of the RMS norm.
+    RMS_NORM_BACKWARD = "rms_norm_backward";
+    /// The gradient of rotary positions.
+    ROPE_BACKWARD = "rope_backward";
     /// Bias, head norm, rotary position and KV cache.
     ROPE_KV = "rope_kv";
+    /// The next token of each row of logits.
+    SAMPLER = "sampler";
     /// SwiGLU of the two halves of a row.
     SWIGLU = "swiglu";
     /// The gradient of SwiGLU's inputs.

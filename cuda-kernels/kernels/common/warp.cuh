@@ -16,6 +16,13 @@ DEVICE u32 word_of(u32 word, u32 lane) {
   return other;
 }
 
+// A bit for each lane where it is so. PTX: __ballot_sync would bring a toolkit header's path.
+DEVICE u32 lanes_where(bool so) {
+  u32 bits;
+  asm volatile("{.reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff;}" : "=r"(bits) : "r"((u32)so));
+  return bits;
+}
+
 // What lanes wrote to shared memory before it, all lanes see after it. PTX: __syncwarp would bring a header's path.
 DEVICE void warp_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 

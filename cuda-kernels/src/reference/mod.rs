@@ -5,6 +5,10 @@
 
 mod heads;
 mod rows;
+mod sample;
+mod training;
 
 pub use heads::{e4m3, e4m3_nearest, e4m3_row, rotate};
 pub use rows::{rms_norm, swiglu};
+pub use sample::{gumbel, noise, philox, sample};
+pub use training::{adamw, cross_entropy, rms_norm_backward};
