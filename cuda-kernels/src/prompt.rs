@@ -274,13 +274,8 @@ impl<'a> Prepared<'a> {
         int8.mark.as_mut_slice().fill_bytes_async(0, queue.stream())?;
         let (m, k) = (self.rows as u32, self.inputs as u32);
         let kernel = self.kernels.kernel(entry)?;
-        let pointers = [
-            self.x.pointer(),
-            int8.codes.pointer(),
-            int8.scales.pointer(),
-            self.sums,
-            int8.mark.pointer(),
-        ];
+        let pointers =
+            [self.x.pointer(), int8.codes.pointer(), int8.scales.pointer(), self.sums, int8.mark.pointer()];
         let [x, codes, scales, sums, mark] = &pointers;
         // The whole chunk shares the one word of its mark.
         let arguments = [

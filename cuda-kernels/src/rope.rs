@@ -186,7 +186,8 @@ pub fn rope_kv<'q>(
     const NONE: DevicePointer = DevicePointer(0);
     let (mut biases, mut norms, mut table, mut pairing) = ([NONE; 3], [NONE; 2], NONE, Pairing::Halves);
     if let Some(given) = steps.biases {
-        for (pointer, (bias, width)) in biases.iter_mut().zip(given.into_iter().zip([q_width, kv_width, kv_width]))
+        for (pointer, (bias, width)) in
+            biases.iter_mut().zip(given.into_iter().zip([q_width, kv_width, kv_width]))
         {
             length("a bias", width, bias.len())?;
             place("a bias", context, bias.context(), bias.pointer(), 16)?;
@@ -221,7 +222,8 @@ pub fn rope_kv<'q>(
         return Ok(());
     }
     let mut pointers = [0; 14];
-    let all = projected.into_iter().chain(biases).chain(norms).chain([table, queries.pointer()]).chain(caches);
+    let all =
+        projected.into_iter().chain(biases).chain(norms).chain([table, queries.pointer()]).chain(caches);
     for (to, pointer) in pointers.iter_mut().zip(all) {
         *to = pointer.0;
     }

@@ -134,7 +134,11 @@ fn checked(draw: Draw) -> Result<Rule, Error> {
         return Err(Error::Draw { what: "temperature", expected, got: temperature.to_string() });
     }
     if top_k > CANDIDATES {
-        return Err(Error::Draw { what: "top_k", expected: "0 for all, or up to 32", got: top_k.to_string() });
+        return Err(Error::Draw {
+            what: "top_k",
+            expected: "0 for all, or up to 32",
+            got: top_k.to_string(),
+        });
     }
     Ok(Rule { inverse_temperature, top_k: top_k as u32, seed: words(seed), position: words(position) })
 }

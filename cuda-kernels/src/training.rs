@@ -165,7 +165,8 @@ pub fn cross_entropy<'q>(
     let pointers = [logits.pointer(), targets.pointer(), losses.pointer(), gradient.pointer()];
     let [x, target, loss, d] = &pointers;
     let n = vocabulary as u32;
-    let arguments = [x.into(), target.into(), loss.into(), d.into(), Argument::new(&n), Argument::new(&scale)];
+    let arguments =
+        [x.into(), target.into(), loss.into(), d.into(), Argument::new(&n), Argument::new(&scale)];
     let kernel = kernels.kernel("cross_entropy")?;
     let describe =
         || (format!("{rows}x{vocabulary}"), Work { operations: 0, bytes: (rows * vocabulary * 6) as u64 });

@@ -165,7 +165,8 @@ impl Weights {
         length("the weights of a bf16 matrix", outputs * inputs, weights.len())?;
         let context = kernels.context();
         // An allocation is aligned for pairs, the host's slice need not be.
-        let pairs = weights.chunks_exact(2).map(|p| u32::from(p[0].to_bits()) | u32::from(p[1].to_bits()) << 16);
+        let pairs =
+            weights.chunks_exact(2).map(|p| u32::from(p[0].to_bits()) | u32::from(p[1].to_bits()) << 16);
         Ok(Self {
             format: Format::Bf16,
             outputs,

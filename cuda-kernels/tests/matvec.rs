@@ -41,7 +41,9 @@ fn every_format_is_within_its_bound_of_f64_on_ragged_shapes() {
         let mut random = Random(31);
         let mut worst = 0f64;
         // Less than a tile, less than a step, tiles and steps with a rest; more steps than warps; no multiple of 32.
-        for (rows, n, k) in [(1, 5, 32), (3, 40, 384), (11, 33, 1184), (1, 16, 2304), (20, 17, 128), (2, 7, 232)] {
+        for (rows, n, k) in
+            [(1, 5, 32), (3, 40, 384), (11, 33, 1184), (1, 16, 2304), (20, 17, 128), (2, 7, 232)]
+        {
             let x = bf16s(&mut random, rows * k, 1.0);
             for matrix in every_format(&kernels, n, k, &mut random) {
                 let y = product(context, &kernels, &x, &matrix.weights);
@@ -49,7 +51,8 @@ fn every_format_is_within_its_bound_of_f64_on_ragged_shapes() {
                 for (i, got) in y.iter().enumerate() {
                     let (row, o) = (&x[i / n * k..][..k], i % n * k);
                     let products = || row.iter().zip(&matrix.values[o..]).map(|(x, w)| x.to_f64() * w);
-                    let terms = row.iter().zip(&matrix.terms[o..]).map(|(x, t)| x.to_f64().abs() * t).sum::<f64>();
+                    let terms =
+                        row.iter().zip(&matrix.terms[o..]).map(|(x, t)| x.to_f64().abs() * t).sum::<f64>();
                     // Sums within the tensor cores, then 2 k / group + 8 of partial sums no larger than `terms`. bf16
                     // weights: a slice is one such sum.
                     let inside = if matrix.weights.format().to_string() == "bf16" { k as f64 } else { group };
@@ -123,9 +126,11 @@ fn outputs_are_rounded_once_or_added_to_what_is_there() {
             matvec(&kernels, &stream, rows, x.as_slice(), &matrix.weights, out).unwrap();
             let want: Vec<bf16> = wide.iter().map(|&y| bf16::from_f32(y)).collect();
             assert_eq!(y.to_vec().unwrap(), want);
-            assert!(want.iter().zip(&wide).all(|(a, b)| {
-                (a.to_f64() - f64::from(*b)).abs() <= half_bf16_unit(f64::from(*b))
-            }));
+            assert!(
+                want.iter()
+                    .zip(&wide)
+                    .all(|(a, b)| { (a.to_f64() - f64::from(*b)).abs() <= half_bf16_unit(f64::from(*b)) })
+            );
         }
     });
 }

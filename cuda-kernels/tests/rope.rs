@@ -92,7 +92,9 @@ impl Host {
                 Pairing::Adjacent => i ^ 1,
             };
             bound = (0..d)
-                .map(|i| bound[i] + bound[partner(i)] + 4.0 * U * (before[i].abs() + before[partner(i)].abs()))
+                .map(|i| {
+                    bound[i] + bound[partner(i)] + 4.0 * U * (before[i].abs() + before[partner(i)].abs())
+                })
                 .collect();
         }
         h.into_iter().zip(bound).collect()
@@ -100,13 +102,21 @@ impl Host {
 }
 
 /// Runs the case; the queries, and the cache.
-fn run(context: &Context, kernels: &Kernels, case: Case, host: &Host, format: KvFormat) -> (Vec<bf16>, KvCache) {
+fn run(
+    context: &Context,
+    kernels: &Kernels,
+    case: Case,
+    host: &Host,
+    format: KvFormat,
+) -> (Vec<bf16>, KvCache) {
     let Case { rows, heads, kv_heads, head_dim, start, .. } = case;
     let stream = Stream::legacy_default(context);
     let layout = KvLayout::new(format, kv_heads, head_dim, start + rows).unwrap();
     let mut cache = cache(context, layout);
     let parts = host.parts.each_ref().map(|part| DeviceBuffer::from_slice(context, part).unwrap());
-    let row = |r: usize| host.parts.iter().flat_map(move |part| &part[r * part.len() / rows..][..part.len() / rows]);
+    let row = |r: usize| {
+        host.parts.iter().flat_map(move |part| &part[r * part.len() / rows..][..part.len() / rows])
+    };
     let joined: Vec<bf16> = (0..rows).flat_map(row).copied().collect();
     let joined = DeviceBuffer::from_slice(context, &joined).unwrap();
     let biases = host.biases.each_ref().map(|bias| DeviceBuffer::from_slice(context, bias).unwrap());
@@ -171,12 +181,16 @@ fn queries_and_a_bf16_cache_are_within_a_rounding_of_f64_and_nothing_else_is_wri
                 let heads = if part == 0 { case.heads } else { case.kv_heads };
                 for (row, head) in (0..case.rows).flat_map(|r| (0..heads).map(move |h| (r, h))) {
                     let at = if part == 0 { row * heads + head } else { layout.row(head, case.start + row) };
-                    for (got, (want, bound)) in written[at * d..].iter().zip(host.want(case, part, row, head)) {
+                    for (got, (want, bound)) in written[at * d..].iter().zip(host.want(case, part, row, head))
+                    {
                         // The rounding is of a number that f32 has moved.
                         let bound = 1.001 * bound + half_bf16_unit(want.abs() + bound);
                         let error = (got.to_f64() - want).abs();
                         worst = worst.max(error / bound);
-                        assert!(error <= bound, "{case:?}, part {part}, row {row}, head {head}: {got} {want}");
+                        assert!(
+                            error <= bound,
+                            "{case:?}, part {part}, row {row}, head {head}: {got} {want}"
+                        );
                     }
                 }
             }
@@ -277,7 +291,10 @@ fn positions_and_shapes_that_do_not_fit_are_refused() {
         assert_eq!(run(49, 512, Some(&table)), position("the rotary table", 50, 49));
         let what = "the head_dim of a rotary table";
         assert_eq!(run(0, 512, Some(&other)), Err(Error::Mismatch { what, expected: 64, got: 128 }));
-        assert_eq!(run(0, 511, None), Err(Error::Length { what: "the projections", expected: 512, got: 511 }));
+        assert_eq!(
+            run(0, 511, None),
+            Err(Error::Length { what: "the projections", expected: 512, got: 511 })
+        );
         let KvStorage::Bf16 { keys, .. } = cache.storage() else { panic!() };
         assert!(keys.to_vec().unwrap().iter().all(|v| *v == bf16::MAX));
         assert!(matches!(RopeTable::new(&kernels, &[1.0; 40], 1.0, 4), Err(Error::HeadDim { got: 80, .. })));

@@ -7,15 +7,15 @@ mod gpu;
 #[path = "common/matrices.rs"]
 mod matrices;
 
-use common::{Random, half_bf16_unit};
 use common::prefill::exact_sum;
+use common::{Random, half_bf16_unit};
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
 use halfbyte_cuda_kernels::{
-    Error, Format, Kernels, Prepared, PromptInputs, PromptPrecision, RmsNorm, Sums, Weights, add, add_rms_norm,
-    embed, reference, rms_norm, swiglu,
+    Error, Format, Kernels, Prepared, PromptInputs, PromptPrecision, RmsNorm, Sums, Weights, add,
+    add_rms_norm, embed, reference, rms_norm, swiglu,
 };
 use halfbyte_q4::affine::GroupSize;
 use matrices::every_format;
@@ -79,7 +79,9 @@ fn norms_are_within_their_bound_of_f64_and_their_sums_exact() {
         let kernels = Kernels::new(context).unwrap();
         let mut random = Random(41);
         let mut worst = 0f64;
-        for (rows, width) in [(1, 8), (5, 64), (7, 576), (4, 1024), (3, 1032), (2, 2176), (1, 5120), (1, 16_384)] {
+        for (rows, width) in
+            [(1, 8), (5, 64), (7, 576), (4, 1024), (3, 1032), (2, 2176), (1, 5120), (1, 16_384)]
+        {
             for (with_delta, epsilon) in [(false, 1e-5), (true, 1e-6), (true, 0.5)] {
                 let (x, delta) = (random.activations(rows * width), random.activations(rows * width));
                 let w = weights(&mut random, width);
@@ -123,8 +125,10 @@ fn the_sum_and_the_norm_in_one_have_the_bits_of_both() {
             let w = weights(&mut random, width);
             let at_once = normed(context, &kernels, norm, &x, Some(&delta), &w, Some(GroupSize::G64));
             let mut sum = DeviceBuffer::<bf16>::uninit(context, rows * width).unwrap();
-            let (a, b) =
-                (DeviceBuffer::from_slice(context, &x).unwrap(), DeviceBuffer::from_slice(context, &delta).unwrap());
+            let (a, b) = (
+                DeviceBuffer::from_slice(context, &x).unwrap(),
+                DeviceBuffer::from_slice(context, &delta).unwrap(),
+            );
             add(&kernels, &stream, a.as_slice(), b.as_slice(), &mut sum.as_mut_slice()).unwrap();
             let sum = sum.to_vec().unwrap();
             let apart = normed(context, &kernels, norm, &sum, None, &w, Some(GroupSize::G64));
@@ -153,7 +157,11 @@ fn numbers_that_are_not_finite_stay_in_their_row() {
             let got = normed(context, &kernels, norm, &x, None, &w, Some(GroupSize::G32));
             let row = |r: usize| &got.y[r * width..][..width];
             assert!(row(0).iter().all(|v| v.is_nan()));
-            assert!(row(2).iter().enumerate().all(|(i, v)| if i == 40 { v.is_nan() } else { *v == bf16::ZERO }));
+            assert!(row(2).iter().enumerate().all(|(i, v)| if i == 40 {
+                v.is_nan()
+            } else {
+                *v == bf16::ZERO
+            }));
             assert!([1, 3].into_iter().all(|r| row(r).iter().all(|v| v.is_finite())));
             // Sums: NaN in row 0, and in row 2 for the second group only.
             assert!(got.sums[0].is_nan() && got.sums[4].is_nan() && got.sums[4 + 2].is_nan());
@@ -191,7 +199,8 @@ fn a_prompt_whose_sums_came_from_the_norm_or_swiglu_has_the_same_product() {
                     prepared.multiply(&stream, &matrix.weights, &mut y.as_mut_slice()).unwrap();
                     y.to_vec().unwrap()
                 };
-                let given = Prepared::summed(&kernels, x.as_slice(), rows, k, group, sums.as_slice()).unwrap();
+                let given =
+                    Prepared::summed(&kernels, x.as_slice(), rows, k, group, sums.as_slice()).unwrap();
                 let mut inputs = PromptInputs::new(&kernels, k);
                 let precision = PromptPrecision::Bf16;
                 let made = inputs.prepare(&stream, precision, x.as_slice(), rows, k, group).unwrap();
@@ -205,7 +214,11 @@ fn a_prompt_whose_sums_came_from_the_norm_or_swiglu_has_the_same_product() {
                     let terms: f64 =
                         row.iter().zip(&matrix.terms[o..]).map(|(x, t)| x.to_f64().abs() * t).sum();
                     let bound = half_bf16_unit(want) * 1.001 + 2.0 * k as f64 * U * terms;
-                    assert!((got.to_f64() - want).abs() <= bound, "{}: {got} {want}", matrix.weights.format());
+                    assert!(
+                        (got.to_f64() - want).abs() <= bound,
+                        "{}: {got} {want}",
+                        matrix.weights.format()
+                    );
                 }
             }
         }

@@ -11,7 +11,13 @@ use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
 use halfbyte_cuda_kernels::{Draw, Error, Kernels, Sampler, reference};
 
-fn sample(context: &Context, kernels: &Kernels, vocabulary: usize, logits: &[f32], draws: &[Draw]) -> Vec<u32> {
+fn sample(
+    context: &Context,
+    kernels: &Kernels,
+    vocabulary: usize,
+    logits: &[f32],
+    draws: &[Draw],
+) -> Vec<u32> {
     let stream = Stream::legacy_default(context);
     let logits = DeviceBuffer::from_slice(context, logits).unwrap();
     let mut tokens = DeviceBuffer::<u32>::uninit(context, draws.len()).unwrap();
@@ -44,7 +50,9 @@ fn every_token_is_the_twins() {
         let kernels = Kernels::new(context).unwrap();
         let mut random = Random(61);
         // Less than a vector, a slice and a rest, rows that are not aligned, three slices with few distinct logits.
-        for (vocabulary, rows, levels) in [(3, 4, 0), (100, 8, 0), (4097, 4, 0), (4101, 4, 7), (9000, 4, 3), (12_288, 4, 0)] {
+        for (vocabulary, rows, levels) in
+            [(3, 4, 0), (100, 8, 0), (4097, 4, 0), (4101, 4, 7), (9000, 4, 3), (12_288, 4, 0)]
+        {
             let logits: Vec<f32> = (0..rows * vocabulary)
                 .map(|_| match levels {
                     0 => random.unit() * 12.0,

@@ -11,8 +11,8 @@ use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
 use halfbyte_cuda_kernels::{
-    AdamState, AdamW, Error, Kernels, NormGradients, Pairing, RmsNorm, RopeTable, cross_entropy, embed_backward,
-    reference, rms_norm_backward, rope_backward,
+    AdamState, AdamW, Error, Kernels, NormGradients, Pairing, RmsNorm, RopeTable, cross_entropy,
+    embed_backward, reference, rms_norm_backward, rope_backward,
 };
 
 const U: f64 = 1.0 / (1 << 24) as f64;
@@ -153,7 +153,8 @@ fn the_norms_gradients_are_within_their_bounds_of_f64() {
                 weights: dw.as_mut_slice(),
                 inverses: inverses.as_mut_slice(),
             };
-            rms_norm_backward(&kernels, &stream, norm, dx_.as_slice(), w_.as_slice(), dy_.as_slice(), to).unwrap();
+            rms_norm_backward(&kernels, &stream, norm, dx_.as_slice(), w_.as_slice(), dy_.as_slice(), to)
+                .unwrap();
             let (dx, dw) = (dx.to_vec().unwrap(), dw.to_vec().unwrap());
             let w: Vec<f64> = w.iter().map(|&w| f64::from(w)).collect();
             let (mut sums, mut sizes) = (vec![3.0; width], vec![3.0; width]);

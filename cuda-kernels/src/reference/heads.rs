@@ -67,6 +67,9 @@ mod tests {
             assert_eq!(e4m3_nearest(e4m3(code)), code);
         }
         // Halfway between 16 and 18, and between 18 and 20: the even significand.
-        assert_eq!((e4m3(e4m3_nearest(17.0)), e4m3(e4m3_nearest(19.0)), e4m3_nearest(1e9)), (16.0, 20.0, 0x7e));
+        assert_eq!(
+            (e4m3(e4m3_nearest(17.0)), e4m3(e4m3_nearest(19.0)), e4m3_nearest(1e9)),
+            (16.0, 20.0, 0x7e)
+        );
     }
 }

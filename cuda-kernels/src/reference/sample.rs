@@ -9,8 +9,12 @@ pub fn philox(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let a = 0xd251_1f53 * u64::from(counter[0]);
         let b = 0xcd9e_8d57 * u64::from(counter[2]);
-        counter =
-            [(b >> 32) as u32 ^ counter[1] ^ key[0], b as u32, (a >> 32) as u32 ^ counter[3] ^ key[1], a as u32];
+        counter = [
+            (b >> 32) as u32 ^ counter[1] ^ key[0],
+            b as u32,
+            (a >> 32) as u32 ^ counter[3] ^ key[1],
+            a as u32,
+        ];
         key = [key[0].wrapping_add(0x9e37_79b9), key[1].wrapping_add(0xbb67_ae85)];
     }
     counter
@@ -61,7 +65,8 @@ pub fn noise(draw: Draw, token: u32) -> f32 {
 pub fn sample(logits: &[f32], draw: Draw) -> Option<u32> {
     // -0 becomes 0.
     let number = |x: f32| if x.is_nan() { f32::NEG_INFINITY } else { x + 0.0 };
-    let mut candidates: Vec<(f32, u32)> = logits.iter().zip(0..).map(|(&x, token)| (number(x), token)).collect();
+    let mut candidates: Vec<(f32, u32)> =
+        logits.iter().zip(0..).map(|(&x, token)| (number(x), token)).collect();
     if draw.temperature != 0.0 {
         if draw.top_k != 0 {
             // Stable: of equals the lowest token stays first.

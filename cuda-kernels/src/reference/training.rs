@@ -57,9 +57,8 @@ mod tests {
     fn the_norms_gradients_are_its_differences() {
         let (x, w) = ([0.3, -1.2, 2.0, 0.7, -0.1], [1.1, 0.4, -0.8, 2.0, 1.0]);
         let dy = [0.5, -1.0, 0.25, 0.1, 0.9];
-        let loss = |x: &[f64], w: &[f64]| -> f64 {
-            rms_norm(x, w, 1e-3).iter().zip(dy).map(|(y, d)| y * d).sum()
-        };
+        let loss =
+            |x: &[f64], w: &[f64]| -> f64 { rms_norm(x, w, 1e-3).iter().zip(dy).map(|(y, d)| y * d).sum() };
         let (dx, dw) = rms_norm_backward(&x, &w, &dy, 1e-3);
         assert_close(&dx, &differences(&x, |x| loss(x, &w)));
         assert_close(&dw, &differences(&w, |w| loss(&x, w)));

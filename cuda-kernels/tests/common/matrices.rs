@@ -24,8 +24,7 @@ pub(crate) fn every_format(kernels: &Kernels, n: usize, k: usize, random: &mut R
     for group in [32, 64, 128].into_iter().filter(|&group| k.is_multiple_of(group)) {
         let codes: Vec<u8> = (0..n * k).map(|_| (random.bits() % 16) as u8).collect();
         let (scales, biases) = (bf16s(random, n * k / group, 0.02), bf16s(random, n * k / group, 0.1));
-        let parts =
-            |i: usize| (scales[i / group].to_f64() * f64::from(codes[i]), biases[i / group].to_f64());
+        let parts = |i: usize| (scales[i / group].to_f64() * f64::from(codes[i]), biases[i / group].to_f64());
         let words: Vec<u32> = codes.as_chunks::<8>().0.iter().map(pack8).collect();
         let affine = Affine { bits: 4, group, words: &words, scales: &scales, biases: &biases };
         all.push(Matrix {
