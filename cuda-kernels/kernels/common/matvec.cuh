@@ -161,7 +161,7 @@ struct Matvec {
       parameters(next, i + 1);
       step(i, word, y);
     }
-    wait_copies<0>();
+    // Nothing is on its way any more: a warp has used every stage that it loaded.
     __syncthreads();
     finish(y);
   }
