@@ -34,6 +34,18 @@ ptx! {
     AFFINE4_MATVEC = "affine4_matvec";
     /// Prompt matrices of MLX affine 4-bit weights, bf16 inputs.
     AFFINE4_PREFILL = "affine4_prefill";
+    /// Gradients of a prompt's attention.
+    ATTENTION_BACKWARD = "attention_backward";
+    /// Attention of a few rows over chunks of a bf16 KV cache.
+    ATTENTION_DECODE_BF16 = "attention_decode_bf16";
+    /// Attention of a few rows over chunks of an e4m3 KV cache.
+    ATTENTION_DECODE_FP8 = "attention_decode_fp8";
+    /// The chunks put together.
+    ATTENTION_MERGE = "attention_merge";
+    /// Attention of a prompt chunk over a bf16 KV cache.
+    ATTENTION_PREFILL_BF16 = "attention_prefill_bf16";
+    /// Attention of a prompt chunk over an e4m3 KV cache.
+    ATTENTION_PREFILL_FP8 = "attention_prefill_fp8";
     /// Windows of up to 32 rows by bf16 weights.
     BF16_MATVEC = "bf16_matvec";
     /// The loss of rows of logits and its gradient.
