@@ -11,13 +11,37 @@ use halfbyte_cuda_driver::{Argument, DeviceSlice, DeviceSliceMut};
 /// # Errors
 /// [`Error::Length`], [`Error::Alignment`] (16 bytes), [`Error::OtherContext`] or [`Error::TooLarge`], before anything is
 /// queued; [`Error::Driver`].
-#[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
 pub fn add<'q>(
     kernels: &Kernels,
     queue: impl Into<Queue<'q>>,
     a: DeviceSlice<'_, bf16>,
     b: DeviceSlice<'_, bf16>,
     out: &mut DeviceSliceMut<'_, bf16>,
+) -> Result<(), Error> {
+    sum(kernels, queue.into(), a, b, out)
+}
+
+/// Queues `x = x + delta`, as [`add`].
+///
+/// # Errors
+/// As for [`add`].
+pub fn add_assign<'q>(
+    kernels: &Kernels,
+    queue: impl Into<Queue<'q>>,
+    x: &mut DeviceSliceMut<'_, bf16>,
+    delta: DeviceSlice<'_, bf16>,
+) -> Result<(), Error> {
+    sum(kernels, queue.into(), x.as_slice(), delta, x)
+}
+
+/// `out` is the caller's to write, and may be `a`.
+#[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
+fn sum(
+    kernels: &Kernels,
+    queue: Queue<'_>,
+    a: DeviceSlice<'_, bf16>,
+    b: DeviceSlice<'_, bf16>,
+    out: &DeviceSliceMut<'_, bf16>,
 ) -> Result<(), Error> {
     let n = out.len();
     length("a sum's first operand", n, a.len())?;
@@ -33,8 +57,9 @@ pub fn add<'q>(
     let (a, b, out, count) = (a.pointer(), b.pointer(), out.pointer(), n as u64);
     let arguments = [Argument::new(&a), Argument::new(&b), Argument::new(&out), Argument::new(&count)];
     let kernel = kernels.kernel("add_bf16")?;
-    // SAFETY: all three have `count` numbers, are aligned and of the kernels' context.
-    unsafe { kernel.launch(queue.into(), [blocks as u32, 1, 1], &arguments, || moved(1, n, 6)) }
+    // SAFETY: all three have `count` numbers, are aligned and of the kernels' context; the kernel may write its first
+    // operand.
+    unsafe { kernel.launch(queue, [blocks as u32, 1, 1], &arguments, || moved(1, n, 6)) }
 }
 
 /// Queues `h = silu(gate) * up`: `gate_up` has `rows` rows of `2 * width`, gate before up; `h` has `rows` of `width`.

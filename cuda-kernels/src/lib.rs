@@ -23,8 +23,8 @@ pub mod tiles;
 mod training;
 mod weights;
 
-pub use elementwise::{add, swiglu, swiglu_backward};
-pub use embedding::embed;
+pub use elementwise::{add, add_assign, swiglu, swiglu_backward};
+pub use embedding::{embed, embed_bf16};
 pub use error::Error;
 pub use kernels::Kernels;
 pub use matmul::{Layout, Output, matmul};
