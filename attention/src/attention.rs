@@ -53,6 +53,9 @@ pub fn attention(
     first: usize,
     out: &mut [f32],
 ) -> Result<(), Error> {
+    if params.window().is_some() || params.soft_cap().is_some() || !params.causal() {
+        return Err(Error::Unsupported { what: "a window, a soft cap or attention that is not causal" });
+    }
     check_shape("n_kv_heads", params.n_kv_heads(), cache.n_kv_heads())?;
     check_shape("head_dim", params.head_dim(), cache.head_dim())?;
     let width = params.n_heads().checked_mul(params.head_dim()).ok_or(Error::NotWholeRows {

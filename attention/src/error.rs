@@ -44,6 +44,26 @@ pub enum Error {
         /// The scale.
         got: f32,
     },
+    /// The bound of the scores is not a positive normal number.
+    #[error("soft_cap must be a positive normal number, got {got}")]
+    SoftCap {
+        /// The bound.
+        got: f32,
+    },
+    /// A sink is NaN or +inf, which no sum of weights could hold.
+    #[error("the sink of query head {head} must be finite or -inf, got {got}")]
+    Sink {
+        /// Which query head.
+        head: usize,
+        /// Its logit.
+        got: f32,
+    },
+    /// The parameters ask for something that there is no kernel for.
+    #[error("{what} is not supported here")]
+    Unsupported {
+        /// What.
+        what: &'static str,
+    },
     /// The parameters and the cache disagree on a size.
     #[error("{what}: the parameters say {expected}, the cache has {got}")]
     Shape {

@@ -11,10 +11,7 @@ DEVICE void sum_groups(const u16* x, float* sums, u32 m, u32 k) {
   const u32 row = blockIdx.x, column = (blockIdx.y * 128 + threadIdx.x) * 8;
   const bool inside = column < k;
   const uint4 v = inside ? *(const uint4*)(x + (u64)row * k + column) : make_uint4(0, 0, 0, 0);
-  const u32 top = group_amax<group / 8>(v);
-  const float sum = group_sum<group / 8>(v, top);
-  if (!inside || column % group != 0) return;
-  sums[(u64)(column / group) * ((u64)(m + 3) & ~(u64)3) + row] = top < 0x7f80 ? sum : as_float(0x7fc00000);
+  write_group_sum(sums, v, row, column, inside, m, group);
 }
 
 #define GROUP_SUMS(group) \

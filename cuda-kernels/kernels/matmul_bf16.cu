@@ -4,7 +4,7 @@
 //   matmul_bf16_nt   A m x k, B n x k      a layer:                            y  = x W^T
 //   matmul_bf16_tn   A k x m, B k x n      the gradient of its weights:        dW = dy^T x
 //
-// All row-major, 16-byte aligned; m, n, k multiples of 8. c: m x n. output: 0 writes bf16, 1 writes f32, 2 adds to f32
+// All row-major, 16-byte aligned; k a multiple of 8, n too (nt: of 2), m for tn (else any). c: m x n. output: 0 writes bf16, 1 writes f32, 2 adds to f32
 // (one f32 addition an element).
 // No atomics and no split sums: the same bits every time, and for every grid.
 // Tile: 128 x 128, 32 deep, 256 threads; grid: row tiles times column tiles, in one dimension, column tiles first.

@@ -31,10 +31,10 @@ DEVICE void quantize(const u16* x, u8* codes, float* scales, float* sums, u32* m
   // Every lane takes part in the exchanges; a group never straddles the end of a row.
   const u64 at = (u64)row * k + column;
   const uint4 v = inside ? *(const uint4*)(x + at) : make_uint4(0, 0, 0, 0);
-  const u32 top = group_amax<group / 8>(v);
+  const u32 top = group_amax(v, group / 8);
   const float amax = as_float(top << 16);
   const bool finite = top < 0x7f80;
-  const float sum = group_sum<group / 8>(v, top);
+  const float sum = group_sum(v, top, group / 8);
   if (!inside) return;
 
   const float scale = __fdiv_rn(amax, 127.0f);

@@ -64,6 +64,39 @@ pub enum Error {
         got: usize,
     },
 
+    /// A window without rows, or with more than the kernels take.
+    #[error("a window has 1 to {limit} rows, got {got}")]
+    WindowRows {
+        /// The most.
+        limit: usize,
+        /// The number.
+        got: usize,
+    },
+
+    /// A setting of a draw out of its range.
+    #[error("a draw's {what} is {expected}, got {got}")]
+    Draw {
+        /// The setting.
+        what: &'static str,
+        /// Its range.
+        expected: &'static str,
+        /// What came.
+        got: String,
+    },
+
+    /// Positions that a cache or a table does not have.
+    #[error("{what} ends at position {end}, {rows} rows begin at {start}")]
+    Position {
+        /// The cache or table.
+        what: &'static str,
+        /// Its first missing position.
+        end: usize,
+        /// The first row's position.
+        start: usize,
+        /// Rows.
+        rows: usize,
+    },
+
     /// A size that a kernel's 32-bit arguments can't hold.
     #[error("{what} is at most {limit}, got {got}")]
     TooLarge {
@@ -112,6 +145,42 @@ pub enum Error {
     /// A precision that does not exist.
     #[error("a prompt's precision is bf16 or int8, got {got:?}")]
     UnknownPrecision {
+        /// What came.
+        got: String,
+    },
+
+    /// A width of attention heads that no kernel was made for.
+    #[error("attention kernels take a head_dim of {expected}, got {got}")]
+    HeadDim {
+        /// The widths.
+        expected: &'static str,
+        /// The width.
+        got: usize,
+    },
+
+    /// Query heads that can't be shared out evenly.
+    #[error("{n_heads} query heads are no multiple of {n_kv_heads} key/value heads, or none")]
+    HeadGroups {
+        /// Query heads.
+        n_heads: usize,
+        /// Key/value heads.
+        n_kv_heads: usize,
+    },
+
+    /// A parameter of attention that makes no sense.
+    #[error("attention's {what} is {expected}, got {got}")]
+    Parameter {
+        /// The parameter.
+        what: &'static str,
+        /// What it has to be.
+        expected: &'static str,
+        /// What came.
+        got: String,
+    },
+
+    /// A KV cache format that does not exist.
+    #[error("a KV cache on a GPU is bf16 or fp8, got {got:?}")]
+    UnknownKvFormat {
         /// What came.
         got: String,
     },

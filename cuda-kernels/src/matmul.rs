@@ -51,7 +51,8 @@ impl Output<'_> {
 /// Queues `C = A B` of m x k and k x n bf16 numbers, summed in f32 along k, ascending: the same bits every time.
 ///
 /// # Errors
-/// [`Error::Inputs`] unless m, n and k are multiples of 8, [`Error::Length`], [`Error::Alignment`] (16 bytes),
+/// [`Error::Inputs`] unless k is a multiple of 8, n too (for [`Layout::Nt`] of 2), and m for [`Layout::Tn`];
+/// [`Error::Length`], [`Error::Alignment`] (16 bytes),
 /// [`Error::OtherContext`] or [`Error::TooLarge`], before anything is queued; [`Error::Driver`].
 #[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
 pub fn matmul<'q>(
@@ -68,10 +69,16 @@ pub fn matmul<'q>(
         Layout::Nt => "matmul_bf16_nt",
         Layout::Tn => "matmul_bf16_tn",
     };
-    for extent in [m, n, k] {
+    // What lies along a stored row is copied in pieces of 8; C is written in pairs.
+    let (of_m, of_n) = match layout {
+        Layout::Nn => (1, 8),
+        Layout::Nt => (1, 2),
+        Layout::Tn => (8, 8),
+    };
+    for (extent, multiple) in [(m, of_m), (n, of_n), (k, 8)] {
         at_most("an extent of a product", i32::MAX as usize, extent)?;
-        if !extent.is_multiple_of(8) {
-            return Err(Error::Inputs { kernel: entry, multiple: 8, got: extent });
+        if !extent.is_multiple_of(multiple) {
+            return Err(Error::Inputs { kernel: entry, multiple, got: extent });
         }
     }
     length("a product's first operand", m * k, a.len())?;

@@ -12,6 +12,9 @@ use std::sync::Arc;
 /// Columns of every tile.
 const COLUMNS: u32 = 128;
 
+/// `matmul_bf16`'s output as bf16.
+const ROUNDED: u32 = 0;
+
 /// What a matrix is multiplied with: int8 codes and scales, or bf16 without scales; and the groups' sums.
 #[derive(Debug)]
 pub(crate) struct Operands {
@@ -49,6 +52,8 @@ fn entries(format: Format, precision: PromptPrecision) -> [Entry; 4] {
         (Format::Q4_0, PromptPrecision::Bf16) => tiles!("q4_0_prefill_bf16_"),
         (Format::Q8_0, PromptPrecision::Int8) => tiles!("q8_0_prefill_int8_"),
         (Format::Q8_0, PromptPrecision::Bf16) => tiles!("q8_0_prefill_bf16_"),
+        // One tile only.
+        (Format::Bf16, _) => [("matmul_bf16_nt", 128); 4],
     }
 }
 
@@ -74,7 +79,7 @@ fn choose(
 ///
 /// # Safety
 /// The operands hold `operands.rows` rows of `weights.inputs()` inputs as `precision` has them, with scales and sums for
-/// groups of the weights' size, in the kernels' context; `y` has room for a row of `weights.outputs()` for each; `y`,
+/// groups of the weights' size, in the kernels' context (bf16 weights: bf16 inputs, an even number of outputs); `y` has room for a row of `weights.outputs()` for each; `y`,
 /// inputs and weights are aligned as the kernels need (16 bytes; `y` 4).
 #[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
 pub(crate) unsafe fn launch(
@@ -97,14 +102,21 @@ pub(crate) unsafe fn launch(
     if precision == PromptPrecision::Int8 {
         arguments.push((&operands.scales).into());
     }
-    if weights.format() != Format::Q8_0 {
+    let dense = weights.format() == Format::Bf16;
+    if weights.format() != Format::Q8_0 && !dense {
         arguments.push((&operands.sums).into());
     }
-    arguments.extend([Argument::new(&codes), Argument::new(&weight_scales)]);
+    arguments.push((&codes).into());
+    if !dense {
+        arguments.push((&weight_scales).into());
+    }
     if matches!(weights.format(), Format::Affine4(_)) {
         arguments.push((&biases).into());
     }
     arguments.extend([Argument::new(&out), Argument::new(&m), Argument::new(&n), Argument::new(&k)]);
+    if dense {
+        arguments.push((&ROUNDED).into());
+    }
 
     let describe = || {
         let input_bytes = if precision == PromptPrecision::Int8 { 1 } else { 2 };
@@ -124,7 +136,8 @@ mod tests {
     #[test]
     fn every_entry_point_is_in_the_shipped_ptx() {
         let groups = [GroupSize::G32, GroupSize::G64, GroupSize::G128];
-        for format in groups.map(Format::Affine4).into_iter().chain([Format::Q4_0, Format::Q8_0]) {
+        let others = [Format::Q4_0, Format::Q8_0, Format::Bf16];
+        for format in groups.map(Format::Affine4).into_iter().chain(others) {
             for precision in [PromptPrecision::Bf16, PromptPrecision::Int8] {
                 for (name, _) in entries(format, precision) {
                     assert!(ptx::of_entry(name).is_some(), "{name}");

@@ -10,15 +10,16 @@
 //! The inputs are quantized once and then meet every matrix that reads them: the query, key and value projections, or
 //! gate and up. The quantizer marks a chunk with a group that int8 can't hold: a NaN, an infinity, or a scale that
 //! overflows the matrix kernel's offset. The host reads the mark before it queues a product, and computes such a chunk in
-//! bf16, whose sums the quantizer has made on the way.
+//! bf16, whose sums the quantizer has made on the way. In bf16 the kernel that made the rows can have written the sums
+//! ([`Prepared::summed`]), and there is nothing left to launch.
 
 use crate::check::{length, multiple_of, place, same};
 use crate::kernels::Kernels;
 use crate::products;
 use crate::profiler::{Queue, Work};
-use crate::{Error, PromptPrecision, Weights};
+use crate::{Error, Format, PromptPrecision, Sums, Weights};
 use half::bf16;
-use halfbyte_cuda_driver::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
+use halfbyte_cuda_driver::{DeviceBuffer, DevicePointer, DeviceSlice, DeviceSliceMut};
 use halfbyte_q4::affine::GroupSize;
 
 /// Rows of a chunk, at most.
@@ -71,7 +72,8 @@ pub struct Prepared<'a> {
     rows: usize,
     inputs: usize,
     group: GroupSize,
-    sums: &'a DeviceBuffer<f32>,
+    /// Read by the matrices of formats with a bias, in bf16 and int8.
+    sums: DevicePointer,
     /// Codes and scales, if the chunk is computed in int8.
     int8: Option<&'a Int8>,
     exceptions: Exceptions,
@@ -114,15 +116,10 @@ impl PromptInputs {
             GroupSize::G64 => ("w4a8_quantize_g64", "group_sums_g64"),
             GroupSize::G128 => ("w4a8_quantize_g128", "group_sums_g128"),
         };
-        if rows == 0 || rows > MAX_ROWS {
-            return Err(Error::ChunkRows { limit: MAX_ROWS, got: rows });
-        }
-        multiple_of(entry, group.weights(), inputs)?;
+        check(&self.kernels, x, rows, inputs, group, entry)?;
         if inputs > self.widest {
             return Err(Error::Mismatch { what: "the widest input", expected: self.widest, got: inputs });
         }
-        length("a prompt chunk", rows * inputs, x.len())?;
-        place("a prompt chunk", self.kernels.context(), x.context(), x.pointer(), 16)?;
 
         let Self { kernels, widest, sums, int8 } = self;
         let kernels = &*kernels;
@@ -131,8 +128,8 @@ impl PromptInputs {
             // The smallest group needs the most.
             None => sums.insert(DeviceBuffer::uninit(kernels.context(), MAX_ROWS * widest.div_ceil(32))?),
         };
-        let mut prepared =
-            Prepared { kernels, x, rows, inputs, group, sums, int8: None, exceptions: Exceptions::default() };
+        let (sums, exceptions) = (sums.pointer(), Exceptions::default());
+        let mut prepared = Prepared { kernels, x, rows, inputs, group, sums, int8: None, exceptions };
         match precision {
             PromptPrecision::Bf16 => prepared.sum(queue, sums_entry)?,
             PromptPrecision::Int8 => {
@@ -161,7 +158,43 @@ impl Int8 {
     }
 }
 
+/// What holds of a chunk, however it is prepared.
+fn check(
+    kernels: &Kernels,
+    x: DeviceSlice<'_, bf16>,
+    rows: usize,
+    inputs: usize,
+    group: GroupSize,
+    entry: &'static str,
+) -> Result<(), Error> {
+    if rows == 0 || rows > MAX_ROWS {
+        return Err(Error::ChunkRows { limit: MAX_ROWS, got: rows });
+    }
+    multiple_of(entry, group.weights(), inputs)?;
+    length("a prompt chunk", rows * inputs, x.len())?;
+    place("a prompt chunk", kernels.context(), x.context(), x.pointer(), 16)
+}
+
 impl<'a> Prepared<'a> {
+    /// A chunk for bf16 products whose sums the kernel before has made ([`Sums`]): no launch, and the same bits.
+    ///
+    /// # Errors
+    /// As for [`PromptInputs::prepare`], and [`Error::Length`] for sums of another shape.
+    pub fn summed(
+        kernels: &'a Kernels,
+        x: DeviceSlice<'a, bf16>,
+        rows: usize,
+        inputs: usize,
+        group: GroupSize,
+        sums: DeviceSlice<'a, f32>,
+    ) -> Result<Self, Error> {
+        check(kernels, x, rows, inputs, group, "group_sums")?;
+        length("the sums of groups", Sums::elements(rows, inputs, group), sums.len())?;
+        place("the sums of groups", kernels.context(), sums.context(), sums.pointer(), 16)?;
+        let (sums, exceptions) = (sums.pointer(), Exceptions::default());
+        Ok(Self { kernels, x, rows, inputs, group, sums, int8: None, exceptions })
+    }
+
     /// What the chunk is computed in: what was asked for, or bf16 if int8 can't hold it.
     #[must_use]
     pub fn precision(&self) -> PromptPrecision {
@@ -183,7 +216,8 @@ impl<'a> Prepared<'a> {
     /// Queues `y = x W^T`: `rows` rows of `weights.outputs()` bf16, row-major.
     ///
     /// A row's bits depend on nothing but the row, the weights and the precision that the chunk is computed in: not on
-    /// the rows beside it, their number, the GPU, or the tile.
+    /// the rows beside it, their number, the GPU, or the tile. bf16 weights are multiplied with the bf16 inputs in either
+    /// precision; the number of their outputs is even.
     ///
     /// # Errors
     /// [`Error::Mismatch`] when the weights have another number of inputs or another group, [`Error::Length`],
@@ -196,22 +230,30 @@ impl<'a> Prepared<'a> {
         y: &mut DeviceSliceMut<'_, bf16>,
     ) -> Result<(), Error> {
         same("the inputs of a matrix", self.inputs, weights.inputs())?;
-        same("the group of a matrix", self.group.weights(), weights.format().group().weights())?;
+        let dense = weights.format() == Format::Bf16;
+        if dense && !weights.outputs().is_multiple_of(2) {
+            return Err(Error::Inputs { kernel: "matmul_bf16_nt", multiple: 2, got: weights.outputs() });
+        }
+        if !dense {
+            same("the group of a matrix", self.group.weights(), weights.format().group().weights())?;
+        }
         length("the outputs of a prompt chunk", self.rows * weights.outputs(), y.len())?;
         place("the outputs of a prompt chunk", self.kernels.context(), y.context(), y.pointer(), 4)?;
         place("the weights", self.kernels.context(), weights.codes.context(), weights.codes.pointer(), 16)?;
         if weights.outputs() == 0 {
             return Ok(());
         }
+        let int8 = self.int8.filter(|_| !dense);
+        let precision = if int8.is_some() { PromptPrecision::Int8 } else { PromptPrecision::Bf16 };
         let operands = products::Operands {
-            inputs: self.int8.map_or(self.x.pointer(), |int8| int8.codes.pointer()),
-            scales: self.int8.map_or(self.sums.pointer(), |int8| int8.scales.pointer()),
-            sums: self.sums.pointer(),
+            inputs: int8.map_or(self.x.pointer(), |int8| int8.codes.pointer()),
+            scales: int8.map_or(self.sums, |int8| int8.scales.pointer()),
+            sums: self.sums,
             rows: self.rows,
         };
         // SAFETY: the chunk was quantized, or its sums made, for this many rows and inputs in groups of this size, and
         // the weights and outputs have been checked against them above.
-        unsafe { products::launch(self.kernels, queue.into(), self.precision(), &operands, weights, y) }
+        unsafe { products::launch(self.kernels, queue.into(), precision, &operands, weights, y) }
     }
 
     /// Queues the sums of the groups.
@@ -219,7 +261,7 @@ impl<'a> Prepared<'a> {
     fn sum(&self, queue: Queue<'_>, entry: &'static str) -> Result<(), Error> {
         let (m, k) = (self.rows as u32, self.inputs as u32);
         let kernel = self.kernels.kernel(entry)?;
-        let (x, sums) = (self.x.pointer(), self.sums.pointer());
+        let (x, sums) = (self.x.pointer(), self.sums);
         let arguments = [(&x).into(), (&sums).into(), (&m).into(), (&k).into()];
         // SAFETY: `x` holds `m * k` numbers in whole groups, and the sums have room for the rows rounded up to a multiple
         // of 4, which MAX_ROWS is.
@@ -232,13 +274,8 @@ impl<'a> Prepared<'a> {
         int8.mark.as_mut_slice().fill_bytes_async(0, queue.stream())?;
         let (m, k) = (self.rows as u32, self.inputs as u32);
         let kernel = self.kernels.kernel(entry)?;
-        let pointers = [
-            self.x.pointer(),
-            int8.codes.pointer(),
-            int8.scales.pointer(),
-            self.sums.pointer(),
-            int8.mark.pointer(),
-        ];
+        let pointers =
+            [self.x.pointer(), int8.codes.pointer(), int8.scales.pointer(), self.sums, int8.mark.pointer()];
         let [x, codes, scales, sums, mark] = &pointers;
         // The whole chunk shares the one word of its mark.
         let arguments = [

@@ -1,4 +1,4 @@
-//! Quantized matrices in a device's memory, as the prompt kernels read them.
+//! Matrices in a device's memory, as the kernels read them.
 
 use crate::check::{at_most, length, multiple_of};
 use crate::profiler::Work;
@@ -20,15 +20,18 @@ pub enum Format {
     Q4_0,
     /// GGUF's Q8_0: `w = scale * code`, scale f16, groups of 32.
     Q8_0,
+    /// bf16 as they are. They meet bf16 inputs, whatever a prompt's precision.
+    Bf16,
 }
 
 impl Format {
-    /// Weights of a row that share a scale.
+    /// Weights of a row that share a scale. bf16 has none, and meets inputs prepared for any group: the smallest stands for
+    /// all.
     #[must_use]
     pub fn group(self) -> GroupSize {
         match self {
             Self::Affine4(group) => group,
-            Self::Q4_0 | Self::Q8_0 => GroupSize::G32,
+            Self::Q4_0 | Self::Q8_0 | Self::Bf16 => GroupSize::G32,
         }
     }
 }
@@ -39,6 +42,7 @@ impl fmt::Display for Format {
             Self::Affine4(group) => write!(f, "affine 4-bit in groups of {}", group.weights()),
             Self::Q4_0 => f.write_str("Q4_0"),
             Self::Q8_0 => f.write_str("Q8_0"),
+            Self::Bf16 => f.write_str("bf16"),
         }
     }
 }
@@ -49,8 +53,9 @@ pub struct Weights {
     format: Format,
     outputs: usize,
     inputs: usize,
+    /// Packed codes, or pairs of bf16.
     pub(crate) codes: DeviceBuffer<u32>,
-    /// bf16 or f16 bits.
+    /// bf16 or f16 bits; empty for formats without.
     pub(crate) scales: DeviceBuffer<u16>,
     /// bf16 bits; empty for formats without.
     pub(crate) biases: DeviceBuffer<u16>,
@@ -141,6 +146,35 @@ impl Weights {
         let groups = groups("q8_0_prefill", outputs, inputs, GroupSize::G32)?;
         length("the blocks of a Q8_0 matrix", groups, blocks.len())?;
         Self::split(kernels, Format::Q8_0, outputs, inputs, cast_slice(blocks))
+    }
+
+    /// Copies a bf16 matrix to the device.
+    ///
+    /// # Errors
+    /// [`Error::Inputs`] unless the inputs are a multiple of 8, [`Error::Length`] or [`Error::TooLarge`] for a shape that
+    /// does not fit; [`Error::Driver`].
+    pub fn from_bf16(
+        kernels: &Kernels,
+        outputs: usize,
+        inputs: usize,
+        weights: &[bf16],
+    ) -> Result<Self, Error> {
+        at_most("the outputs of a matrix", i32::MAX as usize, outputs)?;
+        at_most("the inputs of a matrix", i32::MAX as usize, inputs)?;
+        multiple_of("bf16_matvec", 8, inputs)?;
+        length("the weights of a bf16 matrix", outputs * inputs, weights.len())?;
+        let context = kernels.context();
+        // An allocation is aligned for pairs, the host's slice need not be.
+        let pairs =
+            weights.chunks_exact(2).map(|p| u32::from(p[0].to_bits()) | u32::from(p[1].to_bits()) << 16);
+        Ok(Self {
+            format: Format::Bf16,
+            outputs,
+            inputs,
+            codes: DeviceBuffer::from_slice(context, &pairs.collect::<Vec<_>>())?,
+            scales: DeviceBuffer::uninit(context, 0)?,
+            biases: DeviceBuffer::uninit(context, 0)?,
+        })
     }
 
     /// Takes whole blocks of a matrix apart on the device.

@@ -29,13 +29,14 @@ fn sums_are_rounded_once_whatever_the_length() {
 #[test]
 fn swiglu_and_its_gradient_are_within_a_rounding_of_f64() {
     let (device, mut random) = (Device::new(21), Random(21));
-    let (m, f) = (3, 518);
+    let (m, f) = (3, 1032);
     let gate_up: Vec<bf16> = random.activations(m * 2 * f);
     let dh = random.activations(m * f);
     let (input, h) = (device.upload(&gate_up), device.reserve::<bf16>(m * f));
-    let grid = [m, f.div_ceil(512)];
-    device.run("swiglu", grid, &[input, h, Arg::U32(m), Arg::U32(f)]);
+    let none = Arg::Pointer(0);
+    device.run("swiglu", [m, f.div_ceil(1024)], &[input, h, none, Arg::U32(m), Arg::U32(f), Arg::U32(0)]);
     let h = device.download_written::<bf16>(h, m * f);
+    let grid = [m, f.div_ceil(512)];
     device.run("swiglu_backward", grid, &[input, device.upload(&dh), input, Arg::U32(m), Arg::U32(f)]);
     let gradient = device.download::<bf16>(input, m * 2 * f);
     for i in 0..m * f {

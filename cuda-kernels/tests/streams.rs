@@ -119,7 +119,7 @@ fn forward(
     let (x, w13, w2) = (layer.x.as_slice(), layer.w13.as_slice(), layer.w2.as_slice());
     let gate_up = layer.gate_up.as_mut_slice();
     matmul(kernels, on, Layout::Nt, [M, 2 * F, D], x, w13, &mut Output::Bf16(gate_up))?;
-    swiglu(kernels, on, [M, F], layer.gate_up.as_slice(), &mut layer.h.as_mut_slice())?;
+    swiglu(kernels, on, [M, F], layer.gate_up.as_slice(), &mut layer.h.as_mut_slice(), None)?;
     let mut mlp = DeviceBuffer::uninit(context, M * D)?;
     matmul(
         kernels,

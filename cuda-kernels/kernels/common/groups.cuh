@@ -3,13 +3,7 @@
 // Both results are made with integers, so they do not depend on the order, and every lane of the group gets them.
 #pragma once
 #include "bf16.cuh"
-
-// A neighbour's word, `distance` a power of two. PTX: __shfl_xor_sync would bring a toolkit header's path with it.
-DEVICE u32 exchange(u32 word, int distance) {
-  u32 other;
-  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, 0xffffffff;" : "=r"(other) : "r"(word), "r"(distance));
-  return other;
-}
+#include "warp.cuh"
 
 DEVICE u16 element(const uint4& x, int i) {
   const u32 pair = (i >> 1) == 0 ? x.x : (i >> 1) == 1 ? x.y : (i >> 1) == 2 ? x.z : x.w;
@@ -17,8 +11,7 @@ DEVICE u16 element(const uint4& x, int i) {
 }
 
 // The bits of the largest magnitude. As integers they order like the numbers, infinity and then NaN on top.
-template <int lanes>
-DEVICE u32 group_amax(const uint4& x) {
+DEVICE u32 group_amax(const uint4& x, int lanes) {
   u32 amax = 0;
 #pragma unroll
   for (int i = 0; i < 8; i++) amax = larger(amax, (u32)element(x, i) & 0x7fffu);
@@ -34,8 +27,7 @@ DEVICE u32 group_amax(const uint4& x) {
 // stay below 2^62. So the sum is exact, and correctly rounded, whenever no nonzero number is more than 2^47 times
 // smaller (by exponent) than the largest; of smaller numbers the part below the unit is cut off, less than 2^-47 of the
 // largest each. The result times the unit is exact: 24 bits, and no unit is below 2^-133.
-template <int lanes>
-DEVICE float group_sum(const uint4& x, u32 amax) {
+DEVICE float group_sum(const uint4& x, u32 amax, int lanes) {
   const i32 base = larger((i32)(amax >> 7) - 47, 1);
   i64 sum = 0;
 #pragma unroll
@@ -54,6 +46,16 @@ DEVICE float group_sum(const uint4& x, u32 amax) {
   }
   const u32 unit = base >= 8 ? (u32)(base - 7) << 23 : 1u << (base + 15);
   return (float)sum * as_float(unit);
+}
+
+// Writes the sum of a group of a row that was just made, as group_sums would: `v` holds columns `column` to `column + 7`
+// of it. Lanes beyond the row take part with inside = false. NaN for a group with a NaN or an infinity.
+DEVICE void write_group_sum(float* sums, const uint4& v, u32 row, u32 column, bool inside, u32 m, u32 group) {
+  const uint4 x = inside ? v : make_uint4(0, 0, 0, 0);
+  const u32 top = group_amax(x, group / 8);
+  const float sum = group_sum(x, top, group / 8);
+  if (!inside || column % group != 0) return;
+  sums[(u64)(column / group) * ((u64)(m + 3) & ~(u64)3) + row] = top < 0x7f80 ? sum : as_float(0x7fc00000);
 }
 
 // Sets bits of a word in global memory, whoever else does too. PTX: atomicOr would bring a toolkit header's path.

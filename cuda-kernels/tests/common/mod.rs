@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses its part of this")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+pub(crate) mod attention;
 pub(crate) mod prefill;
 
 use bytemuck::Pod;
@@ -73,9 +74,20 @@ impl Device {
         grid: [usize; 2],
         args: &[Arg],
     ) -> Result<LaunchStats, Box<Fault>> {
+        self.try_run_edited(entry, grid, args, str::to_owned)
+    }
+
+    /// The same with a changed text: what the emulator makes of a mistake.
+    pub(crate) fn try_run_edited(
+        &self,
+        entry: &str,
+        grid: [usize; 2],
+        args: &[Arg],
+        edit: impl FnOnce(&str) -> String,
+    ) -> Result<LaunchStats, Box<Fault>> {
         let text = ptx::of_entry(entry).unwrap();
         let block = text.block(entry).unwrap();
-        let module = Arc::new(Module::parse(&only(text.sm_80, entry)).unwrap());
+        let module = Arc::new(Module::parse(&edit(&only(text.sm_80, entry))).unwrap());
         let kernel = module.kernel(entry).unwrap();
         assert_eq!(kernel.parameters.len(), args.len(), "{entry}");
         let mut params = vec![0; kernel.parameter_bytes as usize];
@@ -145,4 +157,9 @@ impl Random {
 /// m rounded up to a multiple of 4.
 pub(crate) fn pad4(m: usize) -> usize {
     m.next_multiple_of(4)
+}
+
+/// What a rounding to bf16 costs at `y`, at most.
+pub(crate) fn half_bf16_unit(y: f64) -> f64 {
+    2f64.powi(y.abs().max(1e-38).log2().floor() as i32 - 8)
 }

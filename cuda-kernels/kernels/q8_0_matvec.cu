@@ -1,0 +1,17 @@
+// y = x W^T for GGUF Q8_0 weights, split at load time by q8_0_split, and 1 to 32 rows of bf16 inputs.
+// common/matvec.cuh says how.
+//
+// x: m x k bf16. weights, scales: as for q8_0_prefill, n x k. y: m x n, bf16 or f32.
+// written: 0 rounds to bf16, 1 writes f32, 2 adds to the bf16 in y. All 16-byte aligned; k a multiple of 32.
+// Entry points q8_0_matvec_{8,16,32}: rows at most. 256 threads; 16, 32 and 32 outputs a block, grid ceil(n / outputs).
+#include "common/matvec.cuh"
+
+#define ENTRY(rows, output_tiles, stages)                                                                        \
+  KERNEL(256, 2)                                                                                                 \
+  q8_0_matvec_##rows(const u16* x, const u8* weights, const u16* scales, void* y, u32 m, u32 n, u32 k, u32 written) { \
+    Matvec<Q8_0Rows, rows / 8, output_tiles, stages>({x, weights, scales, nullptr, y, m, n, k, written}).run();  \
+  }
+
+ENTRY(8, 1, 3)
+ENTRY(16, 2, 2)
+ENTRY(32, 2, 2)
