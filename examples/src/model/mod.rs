@@ -11,6 +11,7 @@
 
 mod batch;
 mod config;
+pub mod cuda;
 mod error;
 mod forward;
 mod layerwise;

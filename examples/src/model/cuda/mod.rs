@@ -1,0 +1,47 @@
+//! The model on a CUDA device: a GPU, or the emulator in its place.
+//!
+//! ```text
+//! ids -> embedding rows -> per layer: norm (+ sums) -> q, k, v -> rope, KV write -> attention -> output -> + residual
+//!                                     norm (+ sums) -> gate, up -> SwiGLU (+ sums) -> down -> + residual
+//!     -> norm -> logits
+//! ```
+//!
+//! Activations and the residual stream are bf16. A prompt's rows take the prompt's kernels, however few they are, and a
+//! reply's rows the window's kernels: a row's bits depend on which of the two it takes, and not on the rows beside it, so
+//! that neither a prompt's chunks nor a window that verifies drafts change a token.
+
+mod session;
+mod upload;
+
+pub use session::{CudaOptions, CudaSession};
+pub use upload::CudaModel;
+
+use thiserror::Error;
+
+/// Why a model can't be put on a device, or run there.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CudaError {
+    /// The model has something that there are no CUDA kernels for.
+    #[error("{what} is {got}: on a CUDA device expected {expected}")]
+    Unsupported {
+        /// What it is.
+        what: &'static str,
+        /// What there is.
+        expected: &'static str,
+        /// What the model has.
+        got: String,
+    },
+    /// What any session can find.
+    #[error(transparent)]
+    Model(#[from] super::Error),
+    /// The CPU kernel that decodes rows refused.
+    #[error(transparent)]
+    Kernel(#[from] halfbyte_cpu_kernels::Error),
+    /// A launcher refused its arguments, or the driver failed.
+    #[error(transparent)]
+    Cuda(#[from] halfbyte_cuda_kernels::Error),
+    /// The driver failed.
+    #[error(transparent)]
+    Driver(#[from] halfbyte_cuda_driver::Error),
+}

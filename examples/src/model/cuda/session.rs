@@ -1,0 +1,429 @@
+//! One conversation on the device.
+
+use super::upload::{CudaModel, Layer};
+use super::CudaError;
+use crate::model::Error;
+use half::bf16;
+use halfbyte_cuda_driver::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Stream, StreamKind};
+use halfbyte_cuda_kernels::attention::{self, DecodeBuffers, Heads, KvCache, KvFormat, KvLayout, Problem};
+use halfbyte_cuda_kernels::profiler::Report;
+use halfbyte_cuda_kernels::{
+    HeadSteps, MAX_ROWS, MAX_WINDOW, Prepared, Profiler, Projections, PromptInputs, PromptPrecision, Queue, RmsNorm, RopeTable,
+    Sums, Weights, WindowOutput, add_rms_norm, embed, matvec, rms_norm, rope_kv, swiglu,
+};
+use halfbyte_q4::affine::GroupSize;
+
+/// How a [`CudaSession`] works.
+#[derive(Clone, Copy, Debug)]
+pub struct CudaOptions {
+    /// Tokens that fit, prompt and reply together.
+    pub context: usize,
+    /// What a prompt's activations are rounded to.
+    pub prompt_precision: PromptPrecision,
+    /// How keys and values are kept.
+    pub kv_format: KvFormat,
+    /// Prompt rows that take the forward pass together, up to [`MAX_ROWS`]; the logits do not depend on it, except that with int8
+    /// a chunk that int8 can't hold is computed in bf16.
+    pub chunk: usize,
+}
+
+impl CudaOptions {
+    /// bf16 prompts and caches, and chunks of 512 rows.
+    pub fn new(context: usize) -> Self {
+        Self { context, prompt_precision: PromptPrecision::Bf16, kv_format: KvFormat::Bf16, chunk: 512 }
+    }
+}
+
+/// A model with tokens in its context.
+#[derive(Debug)]
+pub struct CudaSession<'m> {
+    model: &'m CudaModel,
+    options: CudaOptions,
+    stream: Stream,
+    /// Of those who watch.
+    profiler: Option<Profiler>,
+    heads: Heads,
+    rope: RopeTable,
+    caches: Vec<KvCache>,
+    len: usize,
+    inputs: PromptInputs,
+    partial: DecodeBuffers,
+    b: Buffers,
+    logits: Vec<f32>,
+}
+
+/// Working memory on the device, for a chunk of rows.
+#[derive(Debug)]
+struct Buffers {
+    tokens: DeviceBuffer<u32>,
+    /// The residual stream.
+    x: DeviceBuffer<bf16>,
+    /// A norm's output.
+    h: DeviceBuffer<bf16>,
+    /// What is to be added to the residual stream.
+    delta: DeviceBuffer<bf16>,
+    qkv: DeviceBuffer<bf16>,
+    queries: DeviceBuffer<bf16>,
+    attended: DeviceBuffer<bf16>,
+    gate_up: DeviceBuffer<bf16>,
+    hidden: DeviceBuffer<bf16>,
+    /// Sums of groups of what the next prompt product reads.
+    sums: DeviceBuffer<f32>,
+    logits: DeviceBuffer<f32>,
+}
+
+/// Which kernels rows take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    Prompt,
+    Window,
+}
+
+impl Buffers {
+    fn new(model: &CudaModel, rows: usize) -> Result<Self, CudaError> {
+        let (context, c) = (model.kernels.context(), &model.config);
+        let bf16s = |width: usize| DeviceBuffer::<bf16>::uninit(context, rows * width);
+        let widest = c.width.max(c.q_width()).max(c.feed_forward);
+        // The smallest groups have the most sums.
+        let sums = Sums::elements(rows, widest, GroupSize::G32);
+        Ok(Self {
+            tokens: DeviceBuffer::uninit(context, rows)?,
+            x: bf16s(c.width)?,
+            h: bf16s(c.width)?,
+            delta: bf16s(c.width)?,
+            qkv: bf16s(c.q_width() + 2 * c.kv_width())?,
+            queries: bf16s(c.q_width())?,
+            attended: bf16s(c.q_width())?,
+            gate_up: bf16s(2 * c.feed_forward)?,
+            hidden: bf16s(c.feed_forward)?,
+            sums: DeviceBuffer::uninit(context, sums)?,
+            logits: DeviceBuffer::uninit(context, MAX_WINDOW.min(rows) * c.n_vocab)?,
+        })
+    }
+}
+
+impl<'m> CudaSession<'m> {
+    /// An empty context on `model`'s device.
+    ///
+    /// # Errors
+    /// [`Error::Context`] if the context is 0 or longer than the model's; [`CudaError::Cuda`], [`CudaError::Driver`].
+    pub fn new(model: &'m CudaModel, options: CudaOptions) -> Result<Self, CudaError> {
+        let (context, c) = (model.kernels.context(), &model.config);
+        if options.context == 0 || options.context > c.context {
+            return Err(Error::Context { wanted: options.context, trained: c.context }.into());
+        }
+        let options = CudaOptions { chunk: options.chunk.clamp(1, MAX_ROWS), ..options };
+        let rows = options.chunk.min(options.context).max(MAX_WINDOW);
+        let heads = Heads {
+            n_heads: c.n_heads,
+            n_kv_heads: c.n_kv_heads,
+            head_dim: c.head_dim,
+            scale: 1.0 / (c.head_dim as f32).sqrt(),
+            causal: true,
+            window: None,
+            soft_cap: None,
+        };
+        let layout = KvLayout::new(options.kv_format, c.n_kv_heads, c.head_dim, options.context)?;
+        let caches = (0..c.n_layers).map(|_| KvCache::new(context, layout)).collect::<Result<_, _>>()?;
+        let widest = c.width.max(c.q_width()).max(c.feed_forward);
+        Ok(Self {
+            model,
+            options,
+            stream: Stream::new(context, StreamKind::NonBlocking)?,
+            profiler: None,
+            heads,
+            rope: RopeTable::new(&model.kernels, &c.rope_frequencies, 1.0, options.context)?,
+            caches,
+            len: 0,
+            inputs: PromptInputs::new(&model.kernels, widest),
+            partial: DecodeBuffers::new(context, &heads, MAX_WINDOW, layout.capacity())?,
+            b: Buffers::new(model, rows)?,
+            logits: Vec::new(),
+        })
+    }
+
+    /// The options.
+    pub fn options(&self) -> CudaOptions {
+        self.options
+    }
+
+    /// Tokens in the context.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the context is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Forgets all tokens but the first `len`; more than there are changes nothing.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Times every launch from now on, for [`profile`](Self::profile).
+    pub fn watch(&mut self) {
+        self.profiler = Some(Profiler::new(self.model.kernels.context()));
+    }
+
+    /// What the launches since [`watch`](Self::watch), or since the last call, took; nothing if nobody watches.
+    ///
+    /// # Errors
+    /// [`CudaError::Cuda`], also for work that failed.
+    pub fn profile(&self) -> Result<Report, CudaError> {
+        Ok(self.profiler.as_ref().map(Profiler::take).transpose()?.unwrap_or_default())
+    }
+
+    /// Adds a prompt's tokens, and returns the logits after the last of them.
+    ///
+    /// # Errors
+    /// [`Error::NoTokens`], [`Error::Token`] and [`Error::ContextFull`], and the context is unchanged then;
+    /// [`CudaError::Cuda`], [`CudaError::Driver`].
+    pub fn prompt(&mut self, ids: &[u32]) -> Result<&mut [f32], CudaError> {
+        self.check(ids)?;
+        let chunks = ids.len().div_ceil(self.options.chunk);
+        for (i, chunk) in ids.chunks(self.options.chunk).enumerate() {
+            let rows = chunk.len();
+            self.layers(chunk, Path::Prompt)?;
+            if i + 1 == chunks {
+                self.last(rows - 1, 1, Path::Prompt)?;
+            }
+            self.len += rows;
+        }
+        Ok(&mut self.logits)
+    }
+
+    /// Adds a prompt's tokens, and calls `each(i, logits)` with the logits after every `ids[i]`.
+    ///
+    /// # Errors
+    /// As [`prompt`](Self::prompt).
+    pub fn prompt_all(&mut self, ids: &[u32], mut each: impl FnMut(usize, &[f32])) -> Result<(), CudaError> {
+        self.check(ids)?;
+        let n_vocab = self.model.config.n_vocab;
+        let mut done = 0;
+        for chunk in ids.chunks(self.options.chunk) {
+            self.layers(chunk, Path::Prompt)?;
+            for first in (0..chunk.len()).step_by(MAX_WINDOW) {
+                self.last(first, MAX_WINDOW.min(chunk.len() - first), Path::Prompt)?;
+                for (r, logits) in self.logits.chunks_exact(n_vocab).enumerate() {
+                    each(done + first + r, logits);
+                }
+            }
+            done += chunk.len();
+            self.len += chunk.len();
+        }
+        Ok(())
+    }
+
+    /// Adds 1 to [`MAX_WINDOW`] tokens of a reply, chosen or drafted, and returns the logits after each, one row after the
+    /// other. A row's bits are the same in any window.
+    ///
+    /// # Errors
+    /// As [`prompt`](Self::prompt); [`CudaError::Unsupported`] for more tokens.
+    pub fn window(&mut self, ids: &[u32]) -> Result<&mut [f32], CudaError> {
+        self.check(ids)?;
+        if ids.len() > MAX_WINDOW {
+            let (what, expected) = ("a window's number of tokens", "at most 32");
+            return Err(CudaError::Unsupported { what, expected, got: ids.len().to_string() });
+        }
+        self.layers(ids, Path::Window)?;
+        self.last(0, ids.len(), Path::Window)?;
+        self.len += ids.len();
+        Ok(&mut self.logits)
+    }
+
+    fn check(&self, ids: &[u32]) -> Result<(), Error> {
+        let n_vocab = self.model.config.n_vocab;
+        if ids.is_empty() {
+            return Err(Error::NoTokens);
+        }
+        if let Some(&id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
+            return Err(Error::Token { id, n_vocab });
+        }
+        let (used, context) = (self.len, self.options.context);
+        if ids.len() > context - used {
+            return Err(Error::ContextFull { used, wanted: ids.len(), context });
+        }
+        Ok(())
+    }
+
+    /// Queues the rows of `ids` through all layers. What they leave is `b.x`, and for a prompt `b.delta`, which is still to be
+    /// added to it.
+    fn layers(&mut self, ids: &[u32], path: Path) -> Result<(), CudaError> {
+        let rows = ids.len();
+        let Self { model, options, stream, profiler, heads, rope, caches, len, inputs, partial, b, .. } = self;
+        let queue = queue(profiler.as_ref(), stream);
+        b.tokens.slice_mut(0..rows)?.copy_from_host(ids, stream)?;
+        let c = &model.config;
+        let x = rows * c.width;
+        embed(&model.kernels, queue, &model.embedding, b.tokens.slice(0..rows)?, &mut b.x.slice_mut(0..x)?)?;
+        let mut pass = Pass { model, queue, rows, path, precision: options.prompt_precision, inputs };
+        for (l, (layer, cache)) in model.layers.iter().zip(caches).enumerate() {
+            let first_norm = l == 0 || path == Path::Window;
+            pass.norm(&layer.attention_norm, &layer.qkv, b, first_norm)?;
+            let (width, q_width) = (layer.qkv.outputs(), c.q_width());
+            pass.times(&layer.qkv, b.h.slice(0..x)?, Some(&b.sums), b.qkv.slice_mut(0..rows * width)?)?;
+            let mut queries = b.queries.slice_mut(0..rows * q_width)?;
+            let projections = Projections::Joined(b.qkv.slice(0..rows * width)?);
+            let steps = head_steps(model, layer, rope);
+            rope_kv(&model.kernels, queue, [rows, c.n_heads], *len, projections, &steps, &mut queries, cache)?;
+            let problem = Problem {
+                heads: *heads,
+                sinks: None,
+                cache,
+                kv_len: *len + rows,
+                first: *len,
+                rows,
+                q: b.queries.slice(0..rows * q_width)?,
+            };
+            let mut attended = b.attended.slice_mut(0..rows * q_width)?;
+            match path {
+                Path::Prompt => attention::prefill(&model.kernels, queue, &problem, &mut attended, None)?,
+                Path::Window => attention::decode(&model.kernels, queue, &problem, partial, &mut attended)?,
+            }
+            pass.add(&layer.attention_output, b.attended.slice(0..rows * q_width)?, None, &mut b.x, &mut b.delta)?;
+
+            pass.norm(&layer.feed_forward_norm, &layer.gate_up, b, path == Path::Window)?;
+            let (both, hidden) = (rows * 2 * c.feed_forward, rows * c.feed_forward);
+            pass.times(&layer.gate_up, b.h.slice(0..x)?, Some(&b.sums), b.gate_up.slice_mut(0..both)?)?;
+            let group = layer.down.format().group();
+            let mut sums = pass.sums(&mut b.sums, c.feed_forward, group)?;
+            let gate_up = b.gate_up.slice(0..both)?;
+            let mut h = b.hidden.slice_mut(0..hidden)?;
+            swiglu(&model.kernels, queue, [rows, c.feed_forward], gate_up, &mut h, sums.as_mut())?;
+            pass.add(&layer.down, b.hidden.slice(0..hidden)?, Some(&b.sums), &mut b.x, &mut b.delta)?;
+        }
+        Ok(())
+    }
+
+    /// The logits of `rows` of the last pass, from `first` on: at most [`MAX_WINDOW`].
+    fn last(&mut self, first: usize, rows: usize, path: Path) -> Result<(), CudaError> {
+        let Self { model, stream, profiler, b, logits, .. } = self;
+        let queue = queue(profiler.as_ref(), stream);
+        let c = &model.config;
+        let norm = RmsNorm { rows, width: c.width, epsilon: c.norm_eps };
+        let (from, n) = (first * c.width..(first + rows) * c.width, rows * c.width);
+        let weight = model.norm.as_slice();
+        let mut h = b.h.slice_mut(0..n)?;
+        match path {
+            Path::Window => {
+                rms_norm(&model.kernels, queue, norm, b.x.slice(from)?, weight, &mut h, None)?;
+            }
+            Path::Prompt => {
+                let (mut x, delta) = (b.x.slice_mut(from.clone())?, b.delta.slice(from)?);
+                add_rms_norm(&model.kernels, queue, norm, &mut x, delta, weight, &mut h, None)?;
+            }
+        }
+        let output = model.output.as_ref().unwrap_or(&model.embedding);
+        let of_rows = 0..rows * c.n_vocab;
+        let mut to = WindowOutput::F32(b.logits.slice_mut(of_rows.clone())?);
+        matvec(&model.kernels, queue, rows, b.h.slice(0..n)?, output, &mut to)?;
+        logits.resize(of_rows.len(), 0.0);
+        Ok(b.logits.slice(of_rows)?.copy_to_host(logits, stream)?)
+    }
+}
+
+fn queue<'a>(profiler: Option<&'a Profiler>, stream: &'a Stream) -> Queue<'a> {
+    profiler.map_or_else(|| Queue::from(stream), |profiler| profiler.watch(stream))
+}
+
+fn head_steps<'a>(model: &CudaModel, layer: &'a Layer, rope: &'a RopeTable) -> HeadSteps<'a> {
+    HeadSteps {
+        biases: layer.biases.as_ref().map(|biases| biases.each_ref().map(DeviceBuffer::as_slice)),
+        norms: layer.head_norms.as_ref().map(|norms| norms.each_ref().map(DeviceBuffer::as_slice)),
+        epsilon: model.config.norm_eps,
+        rope: Some((rope, model.pairing())),
+    }
+}
+
+/// Rows on their way through the layers.
+struct Pass<'a> {
+    model: &'a CudaModel,
+    queue: Queue<'a>,
+    rows: usize,
+    path: Path,
+    precision: PromptPrecision,
+    inputs: &'a mut PromptInputs,
+}
+
+impl Pass<'_> {
+    /// A norm of the residual stream into `b.h`, with what the product by `consumer` wants of it. Unless it is `plain`,
+    /// `b.delta` is added to the residual stream first.
+    fn norm(
+        &self,
+        weight: &DeviceBuffer<f32>,
+        consumer: &Weights,
+        b: &mut Buffers,
+        plain: bool,
+    ) -> Result<(), CudaError> {
+        let (kernels, c) = (&self.model.kernels, &self.model.config);
+        let n = self.rows * c.width;
+        let norm = RmsNorm { rows: self.rows, width: c.width, epsilon: c.norm_eps };
+        let mut sums = self.sums(&mut b.sums, c.width, consumer.format().group())?;
+        let (weight, mut h) = (weight.as_slice(), b.h.slice_mut(0..n)?);
+        if plain {
+            rms_norm(kernels, self.queue, norm, b.x.slice(0..n)?, weight, &mut h, sums.as_mut())?;
+        } else {
+            let (mut x, delta) = (b.x.slice_mut(0..n)?, b.delta.slice(0..n)?);
+            add_rms_norm(kernels, self.queue, norm, &mut x, delta, weight, &mut h, sums.as_mut())?;
+        }
+        Ok(())
+    }
+
+    /// Where a kernel writes the sums of its output's groups, if the product after it wants them.
+    fn sums<'s>(
+        &self,
+        to: &'s mut DeviceBuffer<f32>,
+        width: usize,
+        group: GroupSize,
+    ) -> Result<Option<Sums<'s>>, CudaError> {
+        // int8 has its own, made with the codes; a window's kernels need none.
+        if self.path == Path::Window || self.precision == PromptPrecision::Int8 {
+            return Ok(None);
+        }
+        Ok(Some(Sums { group, to: to.slice_mut(0..Sums::elements(self.rows, width, group))? }))
+    }
+
+    /// `y = x W^T`; `sums` are those of `x`, where the kernel that made it wrote them.
+    fn times(
+        &mut self,
+        weights: &Weights,
+        x: DeviceSlice<'_, bf16>,
+        sums: Option<&DeviceBuffer<f32>>,
+        mut y: DeviceSliceMut<'_, bf16>,
+    ) -> Result<(), CudaError> {
+        let Self { model: CudaModel { kernels, .. }, queue, rows, path, precision, .. } = *self;
+        if path == Path::Window {
+            return Ok(matvec(kernels, queue, rows, x, weights, &mut WindowOutput::Bf16(y))?);
+        }
+        let (inputs, group) = (weights.inputs(), weights.format().group());
+        let prepared = match sums {
+            Some(sums) if precision == PromptPrecision::Bf16 => {
+                let sums = sums.slice(0..Sums::elements(rows, inputs, group))?;
+                Prepared::summed(kernels, x, rows, inputs, group, sums)?
+            }
+            _ => self.inputs.prepare(queue, precision, x, rows, inputs, group)?,
+        };
+        Ok(prepared.multiply(queue, weights, &mut y)?)
+    }
+
+    /// Adds `x W^T` to the residual stream, or for a prompt puts it into `delta` for the next norm to add.
+    fn add(
+        &mut self,
+        weights: &Weights,
+        x: DeviceSlice<'_, bf16>,
+        sums: Option<&DeviceBuffer<f32>>,
+        residual: &mut DeviceBuffer<bf16>,
+        delta: &mut DeviceBuffer<bf16>,
+    ) -> Result<(), CudaError> {
+        let n = self.rows * weights.outputs();
+        match self.path {
+            Path::Prompt => self.times(weights, x, sums, delta.slice_mut(0..n)?),
+            Path::Window => {
+                let mut to = WindowOutput::AddBf16(residual.slice_mut(0..n)?);
+                Ok(matvec(&self.model.kernels, self.queue, self.rows, x, weights, &mut to)?)
+            }
+        }
+    }
+}
