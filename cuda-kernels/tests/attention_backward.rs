@@ -142,32 +142,6 @@ fn the_twin_is_the_slope_of_the_forward_twin() {
     assert!(worst > 0.0 && twin.dq.len() == case.q.len());
 }
 
-/// The kernels' dq, dk, dv.
-fn gradients(kernels: &Kernels, case: &Case, dout: &[bf16]) -> [Vec<bf16>; 3] {
-    let context = kernels.context();
-    let cache = case.cache(context);
-    let (out, lse) = case.prefill(kernels, &cache);
-    let [q, out, dout] = [&case.q, &out, dout].map(|x| DeviceBuffer::from_slice(context, x).unwrap());
-    let lse = DeviceBuffer::from_slice(context, &lse).unwrap();
-    let kv = case.kv_len * case.heads.n_kv_heads * case.heads.head_dim;
-    let [mut dq, mut dk, mut dv] =
-        [case.q.len(), kv, kv].map(|n| DeviceBuffer::<bf16>::uninit(context, n).unwrap());
-    let mut buffers = BackwardBuffers::new(context, &case.heads, case.rows).unwrap();
-    let problem = Problem {
-        heads: case.heads,
-        sinks: None,
-        cache: &cache,
-        kv_len: case.kv_len,
-        first: case.first,
-        rows: case.rows,
-        q: q.as_slice(),
-    };
-    let forward = Forward { out: out.as_slice(), lse: lse.as_slice(), dout: dout.as_slice() };
-    let mut to = Gradients { dq: dq.as_mut_slice(), dk: dk.as_mut_slice(), dv: dv.as_mut_slice() };
-    backward(kernels, &Stream::legacy_default(context), &problem, &mut buffers, &forward, &mut to).unwrap();
-    [dq, dk, dv].map(|x| x.to_vec().unwrap())
-}
-
 #[test]
 fn gradients_are_within_their_bounds_of_f64() {
     on_gpu(EmulatorConfig::default(), |context, _| {
@@ -184,7 +158,7 @@ fn gradients_are_within_their_bounds_of_f64() {
             let case = Case::random(&mut random, KvFormat::Bf16, of, first, rows);
             let dout = random.activations(case.q.len());
             let twin = twin(&case, &dout);
-            let got = gradients(&kernels, &case, &dout);
+            let got = case.gradients(&kernels, &dout);
             for ((got, want), worst) in got.iter().zip([&twin.dq, &twin.dk, &twin.dv]).zip(&mut worst) {
                 for (i, (got, [want, bound])) in got.iter().zip(want).enumerate() {
                     let share = (got.to_f64() - want).abs() / bound;
@@ -207,7 +181,7 @@ fn gradients_have_the_same_bits_in_every_order_of_warps() {
         let config = EmulatorConfig { seed, ..EmulatorConfig::default() };
         on_gpu(config, |context, _| {
             let kernels = Kernels::new(context).unwrap();
-            all.push(gradients(&kernels, &case, &dout).map(|x| bits(&x)));
+            all.push(case.gradients(&kernels, &dout).map(|x| bits(&x)));
         });
     }
     assert_eq!(all[0], all[1]);

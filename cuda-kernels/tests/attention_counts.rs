@@ -8,75 +8,100 @@ mod gpu;
 use common::Random;
 use common::attention::{Case, heads};
 use gpu::on_gpu;
-use halfbyte_cuda_emulator::EmulatorConfig;
+use halfbyte_cuda_emulator::{EmulatorConfig, LaunchRecord};
 use halfbyte_cuda_kernels::Kernels;
-use halfbyte_cuda_kernels::attention::{Heads, KvFormat};
+use halfbyte_cuda_kernels::attention::KvFormat;
+
+use KvFormat::{Bf16, Fp8};
+
+/// Dense bf16 operations with f32 sums, and bytes of memory, a second, as published: RTX 5090, H200.
+const PEAKS: [(f64, f64); 2] = [(209e12, 1.79e12), (989e12, 4.8e12)];
 
 /// Operations of an m16n8k16 product.
 const MMA: f64 = 4096.0;
 
-/// Dense bf16 operations with f32 sums, and bytes of memory, a second: as published for an RTX 5090 and an H200.
-const DEVICES: [(&str, f64, f64); 2] = [("RTX 5090", 209e12, 1.79e12), ("H200", 989e12, 4.8e12)];
+/// One kv head of four query heads, a part of a model that has eight times as much: its launches.
+fn launches(case: &Case, run: impl Fn(&Kernels)) -> Vec<LaunchRecord> {
+    let mut launches = vec![];
+    on_gpu(EmulatorConfig::default(), |context, emulator| {
+        let emulator = emulator.unwrap_or_else(|| panic!("counts are the emulator's"));
+        run(&Kernels::new(context).unwrap());
+        launches = emulator.take_launches();
+    });
+    assert!(case.rows > 0 && !launches.is_empty());
+    launches
+}
 
-/// One kv head of four query heads (a model with 32 and 8 has eight times as much) on the emulator: products against those
-/// of the pairs that see each other, bytes that threads load and store against each byte once, and the time that the
-/// slower of the two takes at a device's peak. Loads that another block has made before come from a cache on a GPU.
-#[test]
-#[ignore = "prints a table, half a minute with --release"]
-fn counts() {
+/// A row of the table: products and bytes beside the least, bank conflicts, and the time of a roofline: the products issued at the peak
+/// rate, or the least bytes at the memory's, whichever takes longer. (What several blocks load comes from a cache.)
+fn print(launch: &LaunchRecord, case: &Case, least_operations: f64, least_bytes: f64) {
+    let operations = launch.stats.mma as f64 * MMA;
+    let bytes = (launch.stats.global_loaded + launch.stats.global_stored) as f64;
+    let times = PEAKS.map(|(rate, bandwidth)| 1e6 * (operations / rate).max(least_bytes / bandwidth));
+    let share = if operations > 0.0 { format!("{:.3}", operations / least_operations) } else { "-".into() };
     println!(
-        "| kernel | shape | mma | of the least | MB moved | of the least | {} | {} |",
-        DEVICES[0].0, DEVICES[1].0
+        "| `{}` | {} x {} | {} | {share} | {:.2} | {:.2} | {} | {:.2} | {:.2} |",
+        launch.kernel,
+        case.rows,
+        case.kv_len,
+        launch.stats.mma,
+        bytes / 1e6,
+        bytes / least_bytes,
+        launch.stats.bank_conflicts,
+        times[0],
+        times[1],
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    assert!(operations >= least_operations);
+}
+
+fn pairs(case: &Case) -> f64 {
+    (0..case.rows).map(|row| (case.first + row + 1) * case.heads.n_heads).sum::<usize>() as f64
+}
+
+#[test]
+#[ignore = "prints a table, half a minute"]
+fn forward() {
     for (format, dim, first, rows) in [
-        (KvFormat::Bf16, 128, 0, 2048),
-        (KvFormat::Fp8, 128, 0, 2048),
-        (KvFormat::Bf16, 64, 0, 2048),
-        (KvFormat::Bf16, 128, 8191, 1),
-        (KvFormat::Fp8, 128, 8191, 1),
-        (KvFormat::Fp8, 128, 8184, 8),
+        (Bf16, 128, 0, 2048),
+        (Fp8, 128, 0, 2048),
+        (Bf16, 64, 0, 2048),
+        (Bf16, 128, 8191, 1),
+        (Fp8, 128, 8191, 1),
+        (Bf16, 128, 8184, 8),
+        (Fp8, 128, 8184, 8),
     ] {
-        let of: Heads = heads(4, 1, dim);
-        let case = Case::random(&mut Random(110), format, of, first, rows);
-        on_gpu(EmulatorConfig::default(), |context, emulator| {
-            let Some(emulator) = emulator else { panic!("counts are the emulator's") };
-            let kernels = Kernels::new(context).unwrap();
-            let cache = case.cache(context);
-            if rows > 8 {
-                case.prefill(&kernels, &cache);
-            } else {
-                case.decode(&kernels, &cache);
-            }
-            let pairs: usize = (0..rows).map(|row| (first + row + 1) * of.n_heads).sum();
-            let least_operations = 4.0 * (pairs * dim) as f64;
-            let row_bytes = if format == KvFormat::Bf16 { dim * 2 } else { dim + 4 };
-            let least_bytes = (rows * of.width() * 4 + 2 * case.kv_len * row_bytes) as f64;
-            for launch in emulator.take_launches() {
-                let bytes = (launch.stats.global_loaded + launch.stats.global_stored) as f64;
-                let merge = launch.kernel.contains("merge");
-                let time = |(_, operations, bandwidth): (&str, f64, f64)| {
-                    let (operations, bytes) = if merge {
-                        (0.0, bytes)
-                    } else {
-                        (launch.stats.mma as f64 * MMA / operations, least_bytes)
-                    };
-                    let seconds = operations.max(bytes / bandwidth);
-                    format!("{:.2} us", seconds * 1e6)
-                };
-                println!(
-                    "| `{}` | {rows} rows, {} positions | {} | {:.3} | {:.2} | {:.2} | {} | {} |",
-                    launch.kernel,
-                    case.kv_len,
-                    launch.stats.mma,
-                    launch.stats.mma as f64 * MMA / least_operations,
-                    bytes / 1e6,
-                    bytes / least_bytes,
-                    time(DEVICES[0]),
-                    time(DEVICES[1]),
-                );
-                assert!(merge || launch.stats.mma as f64 * MMA >= least_operations);
-            }
+        let case = Case::random(&mut Random(110), format, heads(4, 1, dim), first, rows);
+        let row_bytes = if format == Bf16 { dim * 2 } else { dim + 4 };
+        let least_bytes = (rows * case.heads.width() * 4 + 2 * case.kv_len * row_bytes) as f64;
+        let records = launches(&case, |kernels| {
+            let cache = case.cache(kernels.context());
+            if rows > 8 { drop(case.prefill(kernels, &cache)) } else { drop(case.decode(kernels, &cache)) }
         });
+        print(&records[0], &case, 4.0 * pairs(&case) * dim as f64, least_bytes);
+        if let Some(merge) = records.get(1) {
+            let bytes = (merge.stats.global_loaded + merge.stats.global_stored) as f64;
+            print(merge, &case, 0.0, bytes);
+        }
+    }
+}
+
+#[test]
+#[ignore = "prints a table, half a minute"]
+fn gradients() {
+    for dim in [128, 64] {
+        let case = Case::random(&mut Random(111), Bf16, heads(4, 1, dim), 0, 1024);
+        let dout = Random(112).activations(case.q.len());
+        let records = launches(&case, |kernels| drop(case.gradients(kernels, &dout)));
+        let (rows, kv) = ((case.rows * case.heads.width() * 2) as f64, (2 * case.kv_len * dim * 2) as f64);
+        let statistics = (case.rows * case.heads.n_heads * 8) as f64;
+        for launch in &records {
+            // Queries, their gradient's and the outputs' gradient's rows; keys and values, or those and their gradients.
+            let (products, bytes) = match &*launch.kernel {
+                name if name.contains("dq") => (3.0, 3.0 * rows + kv + statistics),
+                name if name.contains("dkdv") => (4.0, 2.0 * rows + 2.0 * kv + statistics),
+                _ => continue,
+            };
+            print(launch, &case, 2.0 * products * pairs(&case) * dim as f64, bytes);
+        }
     }
 }

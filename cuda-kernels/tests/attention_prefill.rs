@@ -60,6 +60,24 @@ fn outputs_are_within_the_bound_of_f64() {
 }
 
 #[test]
+#[ignore = "thirty problems of any kind, two minutes"]
+fn any_problem_on_both_kernels_is_within_the_bound() {
+    on_gpu(EmulatorConfig::default(), |context, _| {
+        let kernels = Kernels::new(context).unwrap();
+        let mut random = Random(73);
+        let mut worst = [0f64; 2];
+        for round in 0..30 {
+            let case = Case::any(&mut random);
+            let (cache, twin) = (case.cache(context), case.twin());
+            let what = format!("round {round}: {:?}, {} rows from {}", case.heads, case.rows, case.first);
+            worst[0] = worst[0].max(twin.compare(&case.prefill(&kernels, &cache).0, &what));
+            worst[1] = worst[1].max(twin.compare(&case.decode(&kernels, &cache), &what));
+        }
+        println!("prefill and decode: {worst:.2?} of the bound");
+    });
+}
+
+#[test]
 fn a_prompt_cut_into_chunks_gives_the_same_bits() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();

@@ -5,7 +5,8 @@ use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_kernels::Kernels;
 use halfbyte_cuda_kernels::attention::{
-    DecodeBuffers, Heads, KvCache, KvFormat, KvLayout, KvStorage, Problem, decode, prefill,
+    BackwardBuffers, DecodeBuffers, Forward, Gradients, Heads, KvCache, KvFormat, KvLayout, KvStorage,
+    Problem, backward, decode, prefill,
 };
 
 /// A problem on the host. Keys and values are `[kv_head][position][head_dim]`, `kv_len` positions a head.
@@ -99,6 +100,25 @@ impl Case {
         }
     }
 
+    /// Any problem: widths, groups, positions, masks, caps, sinks, and rows whose own position is not in use.
+    pub(crate) fn any(random: &mut Random) -> Self {
+        let n_kv_heads = 1 + random.below(3);
+        let mut of = heads(n_kv_heads * (1 + random.below(9)), n_kv_heads, 64 << random.below(3));
+        of.causal = random.below(4) > 0;
+        of.window = (random.below(3) == 0).then(|| 1 + random.below(300) as u32);
+        of.soft_cap = (random.below(4) == 0).then(|| 1.0 + random.unit().abs() * 30.0);
+        of.scale *= random.unit() * 2.0;
+        let format = if random.below(2) == 0 { KvFormat::Bf16 } else { KvFormat::Fp8 };
+        let (first, rows) = (random.below(600), 1 + random.below(40));
+        let mut case = Self::random(random, format, of, first, rows);
+        if random.below(2) == 0 {
+            case.sinks = Some((0..of.n_heads).map(|_| random.unit() * 8.0).collect());
+        }
+        // Some rows may stand behind what is in use.
+        case.first += random.below(2) * random.below(100);
+        case
+    }
+
     /// The rows `range` as a call of their own, over the same cache.
     pub(crate) fn part(&self, range: std::ops::Range<usize>) -> Self {
         let width = self.heads.width();
@@ -182,6 +202,33 @@ impl Case {
             decode(kernels, &stream, problem, &mut buffers, &mut out.as_mut_slice()).unwrap();
         });
         out.to_vec().unwrap()
+    }
+
+    /// dq, dk and dv of the backward kernels.
+    pub(crate) fn gradients(&self, kernels: &Kernels, dout: &[bf16]) -> [Vec<bf16>; 3] {
+        let context = kernels.context();
+        let cache = self.cache(context);
+        let (out, lse) = self.prefill(kernels, &cache);
+        let [q, out, dout] = [&self.q, &out, dout].map(|x| DeviceBuffer::from_slice(context, x).unwrap());
+        let lse = DeviceBuffer::from_slice(context, &lse).unwrap();
+        let kv = self.kv_len * self.heads.n_kv_heads * self.heads.head_dim;
+        let [mut dq, mut dk, mut dv] =
+            [self.q.len(), kv, kv].map(|n| DeviceBuffer::<bf16>::uninit(context, n).unwrap());
+        let mut buffers = BackwardBuffers::new(context, &self.heads, self.rows).unwrap();
+        let problem = Problem {
+            heads: self.heads,
+            sinks: None,
+            cache: &cache,
+            kv_len: self.kv_len,
+            first: self.first,
+            rows: self.rows,
+            q: q.as_slice(),
+        };
+        let forward = Forward { out: out.as_slice(), lse: lse.as_slice(), dout: dout.as_slice() };
+        let mut to = Gradients { dq: dq.as_mut_slice(), dk: dk.as_mut_slice(), dv: dv.as_mut_slice() };
+        backward(kernels, &Stream::legacy_default(context), &problem, &mut buffers, &forward, &mut to)
+            .unwrap();
+        [dq, dk, dv].map(|x| x.to_vec().unwrap())
     }
 
     /// Whether row `row` sees position `j`.
