@@ -2,6 +2,8 @@
 
 mod attention;
 mod cache;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod element;
 mod error;
 mod output;

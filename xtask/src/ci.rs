@@ -13,6 +13,7 @@ pub(crate) fn run() -> Result<()> {
     shell::cargo("fmt --all --check")?;
     shell::cargo("clippy --workspace --all-targets --locked -- -D warnings")?;
     shell::cargo("clippy -p halfbyte-cuda-driver --all-targets --all-features --locked -- -D warnings")?;
+    shell::cargo("clippy -p halfbyte-attention --all-targets --features cuda --locked -- -D warnings")?;
     shell::run(
         Command::new("cargo")
             .args(["doc", "--workspace", "--no-deps", "--locked"])
@@ -26,6 +27,7 @@ pub(crate) fn run() -> Result<()> {
             .env("HALFBYTE_REQUIRE_MODEL", "1"),
     )?;
     shell::cargo("test -p halfbyte-cuda-driver --all-features --locked --release")?;
+    shell::cargo("test -p halfbyte-attention --features cuda --locked --release --test cuda")?;
     clients::run()?;
     outside::run()?;
     pool::run()?;
