@@ -235,7 +235,10 @@ fn memory(c: &mut Criterion, threads: usize) {
                 let ctx = Context { pool: &pool, isa: Isa::fastest() };
                 PackedMatrix::new(ctx, &matrix).expect("F32 can be packed")
             });
-            let Weights::F32(numbers) = packed.as_matrix().weights() else { unreachable!("F32 stays F32") };
+            let Weights::Packed(panels) = packed.as_matrix().weights() else {
+                unreachable!("F32 can be packed")
+            };
+            let numbers: &[f32] = bytemuck::cast_slice(panels.as_bytes());
             b.iter(|| {
                 pool.par_ranges(rows, 0, |range| {
                     black_box(sum(&numbers[range.start * COLS..range.end * COLS]));

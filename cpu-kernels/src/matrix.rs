@@ -29,7 +29,7 @@ pub enum Weights<'a> {
     Q4K(&'a [BlockQ4K]),
     /// K-quant super-blocks of 256, 6-bit; read by dequantizing.
     Q6K(&'a [BlockQ6K]),
-    /// Quantized weights packed for these kernels, by [`crate::PackedMatrix`].
+    /// Weights packed for these kernels, by [`crate::PackedMatrix`].
     Packed(&'a Panels),
 }
 
@@ -46,7 +46,7 @@ impl Weights<'_> {
             Self::Affine4(_) => "MLX affine 4-bit",
             Self::Q4K(_) => "Q4_K",
             Self::Q6K(_) => "Q6_K",
-            Self::Packed(_) => "packed weights",
+            Self::Packed(w) => w.name(),
         }
     }
 }
@@ -214,10 +214,11 @@ impl<'a> Matrix<'a> {
 
     /// Whether [`crate::gemm_int8`] multiplies these weights; [`crate::gemm_f32`] multiplies all.
     pub fn supports_int8(&self) -> bool {
-        matches!(
-            self.weights,
-            Weights::Q8_0(_) | Weights::Q4_0(_) | Weights::Q4_1(_) | Weights::Affine4(_) | Weights::Packed(_)
-        )
+        match self.weights {
+            Weights::Q8_0(_) | Weights::Q4_0(_) | Weights::Q4_1(_) | Weights::Affine4(_) => true,
+            Weights::Packed(w) => w.is_quantized(),
+            _ => false,
+        }
     }
 
     /// Writes row `row` as f32, by the format's own formula: what an embedding look-up needs. The bits do not depend
@@ -230,7 +231,7 @@ impl<'a> Matrix<'a> {
         if row >= self.rows {
             return Err(Error::Shape { what: "row below the number of rows", expected: self.rows, got: row });
         }
-        isa.dispatch(crate::float::DecodeRows { matrix: *self, first: row, rows: 1, out });
+        isa.dispatch(crate::float::DecodeRow { matrix: *self, row, from: 0, out });
         Ok(())
     }
 }

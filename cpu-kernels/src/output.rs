@@ -23,6 +23,11 @@ impl<'a> Output<'a> {
         Self { start: y.as_mut_ptr(), tokens, rows, lifetime: PhantomData }
     }
 
+    /// Outputs of a token.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
     /// `n` consecutive outputs of token `token`, from `row` on.
     ///
     /// # Safety

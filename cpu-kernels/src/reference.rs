@@ -32,10 +32,24 @@ pub fn weight(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
         }
         Weights::Q4K(b) => f64::from(b[i / 256].dequantize()[i % 256]),
         Weights::Q6K(b) => f64::from(b[i / 256].dequantize()[i % 256]),
+        Weights::Packed(p) if !p.is_quantized() => packed_float(p, row, col),
         Weights::Packed(p) => {
             let (scale, code, min) = packed(p, row, col);
             scale * code + min
         }
+    }
+}
+
+/// A packed float, read as `float/pack.rs` draws it.
+fn packed_float(w: &Panels, row: usize, col: usize) -> f64 {
+    let bytes: &[u8] = w.as_bytes();
+    let size = if matches!(w.kind(), Kind::F32) { 4 } else { 2 };
+    let panel = (w.cols() * 16 * size).next_multiple_of(64);
+    let at = row / 16 * panel + (col * 16 + row % 16) * size;
+    match w.kind() {
+        Kind::F32 => f64::from(f32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])),
+        Kind::Bf16 => bf16::from_ne_bytes([bytes[at], bytes[at + 1]]).to_f64(),
+        _ => f16::from_ne_bytes([bytes[at], bytes[at + 1]]).to_f64(),
     }
 }
 
@@ -56,6 +70,7 @@ fn packed(w: &Panels, row: usize, col: usize) -> (f64, f64, f64) {
         Kind::Q4_0(_) => (256, 2, 1, half, None),
         Kind::Q4_1(_) => (256, 2, 1, half, Some(half)),
         Kind::Affine4(a) => (256, a.share.max(2), a.share, a.scales, Some(a.biases)),
+        Kind::F32 | Kind::F16 | Kind::Bf16 => unreachable!("floats have no codes"),
     };
     let sets = unit / share;
     let scales = sets * 16 * scale.size();
@@ -83,7 +98,7 @@ fn magnitude(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
     let min = match w.weights() {
         Weights::Q4_1(b) => b[i / 32].min.to_f64(),
         Weights::Affine4(a) => f64::from(a.biases.get(i / a.group)),
-        Weights::Packed(p) => packed(p, row, col).2,
+        Weights::Packed(p) if p.is_quantized() => packed(p, row, col).2,
         _ => 0.0,
     };
     (weight(w, row, col) - min).abs() + min.abs()

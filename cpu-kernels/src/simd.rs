@@ -53,8 +53,8 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     /// Whether the loop over a group's lines of codes stays a loop. Unrolled, with few registers, the compiler moves
     /// loads and sums far apart, and most of them go through the stack.
     const ROLL_LINES: bool = false;
-    /// Weight rows and activation rows that a float GEMM tile keeps in registers.
-    const FLOAT_TILE: (usize, usize);
+    /// Activation rows that a float GEMM tile multiplies a panel of sixteen weight rows by: a vector of sums each.
+    const FLOAT_TILE: usize;
     /// A group's dot products of 8-bit codes start at this times the sum of the activation codes: an instruction
     /// that takes unsigned codes takes their offset off there.
     const DOT8_START: i32;
@@ -242,6 +242,15 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
         let n = x.len().min(LANES);
         full[..n].copy_from_slice(&x[..n]);
         self.load_slice(&full)
+    }
+    /// [`Simd::store_slice`] where there is room for all lanes, else [`Simd::store_partial`].
+    #[inline(always)]
+    fn store_up_to(self, y: &mut [f32], v: Self::F32) {
+        if y.len() >= LANES {
+            self.store_slice(y, v);
+        } else {
+            self.store_partial(y, v);
+        }
     }
     /// Stores the first `y.len()` lanes, 16 at most.
     #[inline(always)]

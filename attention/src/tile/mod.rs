@@ -46,7 +46,7 @@ struct Weights([[f32; BLOCK]; QUAD]);
 /// Whether sixteen vectors and some operands fit in registers, so that four queries can share each loaded key.
 #[inline(always)]
 const fn register_rich<S: Simd>() -> bool {
-    S::FLOAT_TILE.0 >= 4
+    S::FLOAT_TILE >= 16
 }
 
 /// A tile: `n` queries of one key/value head from query `first_query` on, counted row by row and, within a row,

@@ -101,7 +101,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     // More than fits: the f32 sums go to memory and back once a group, and the codes are taken apart less often.
     const INT_TILE: usize = 4;
     const ROLL_LINES: bool = !VNNI;
-    const FLOAT_TILE: (usize, usize) = (2, 3);
+    const FLOAT_TILE: usize = 6;
     const DOT8_START: i32 = if VNNI { -128 } else { 0 };
 
     #[inline(always)]

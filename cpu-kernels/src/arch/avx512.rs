@@ -57,7 +57,7 @@ impl Simd for Avx512Vnni {
     type Codes8 = __m512i;
 
     const INT_TILE: usize = 8;
-    const FLOAT_TILE: (usize, usize) = (4, 6);
+    const FLOAT_TILE: usize = 16;
     const DOT8_START: i32 = -128;
 
     #[inline(always)]

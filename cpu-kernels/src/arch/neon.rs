@@ -117,7 +117,7 @@ impl Simd for Neon {
     type Codes8 = [int32x4_t; 4];
 
     const INT_TILE: usize = 2;
-    const FLOAT_TILE: (usize, usize) = (2, 3);
+    const FLOAT_TILE: usize = 6;
     const DOT8_START: i32 = 0;
 
     #[inline(always)]

@@ -51,7 +51,7 @@ impl Simd for Scalar {
     type Codes8 = [i32; LANES];
 
     const INT_TILE: usize = 1;
-    const FLOAT_TILE: (usize, usize) = (1, 1);
+    const FLOAT_TILE: usize = 1;
     const DOT8_START: i32 = 0;
 
     #[inline(always)]

@@ -1,5 +1,6 @@
 //! Stored rows to f32 rows.
 
+use super::source::{Ready, Weight};
 use crate::int8::panel::PanelFormat;
 use crate::matrix::{Affine4, Matrix, Weights};
 use crate::packed::{Kind, Panels};
@@ -8,23 +9,22 @@ use half::{bf16, f16};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
 use halfbyte_q8::BlockQ8_0;
 
-/// Writes rows `first..first + rows` of a matrix as f32, `rows` x `cols`.
-pub(crate) struct DecodeRows<'a, 'o> {
+/// Writes inputs `from..from + out.len()` of a row as f32: all of them, or blocks of 256, of which `from` is a multiple.
+pub(crate) struct DecodeRow<'a, 'o> {
     pub(crate) matrix: Matrix<'a>,
-    pub(crate) first: usize,
-    pub(crate) rows: usize,
+    pub(crate) row: usize,
+    pub(crate) from: usize,
     pub(crate) out: &'o mut [f32],
 }
 
-impl Kernel for DecodeRows<'_, '_> {
+impl Kernel for DecodeRow<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let cols = self.matrix.cols();
         let out = self.out;
-        let from = self.first * cols;
-        let n = self.rows * cols;
+        let n = out.len();
+        let from = self.row * self.matrix.cols() + self.from;
         match self.matrix.weights() {
             Weights::F32(w) => out.copy_from_slice(&w[from..from + n]),
             Weights::F16(w) => decode_f16(s, &w[from..from + n], out),
@@ -33,7 +33,7 @@ impl Kernel for DecodeRows<'_, '_> {
             Weights::Q4_0(w) => decode_q4_0(s, &w[from / 32..(from + n) / 32], out),
             Weights::Q4_1(w) => decode_q4_1(s, &w[from / 32..(from + n) / 32], out),
             Weights::Affine4(w) => decode_affine(&w, from, out),
-            Weights::Packed(w) => decode_packed(s, w, self.first, out),
+            Weights::Packed(w) => decode_packed(s, w, self.row, self.from, out),
             Weights::Q4K(w) => {
                 for (block, y) in w[from / 256..(from + n) / 256].iter().zip(out.chunks_exact_mut(256)) {
                     y.copy_from_slice(&block.dequantize());
@@ -148,41 +148,57 @@ fn decode_affine(w: &Affine4<'_>, from: usize, out: &mut [f32]) {
     }
 }
 
-/// Rows from `first` on of packed weights.
+/// Inputs from `from` on of row `row` of packed weights.
 #[inline(always)]
-fn decode_packed<S: Simd>(s: S, w: &Panels, first: usize, out: &mut [f32]) {
+fn decode_packed<S: Simd>(s: S, w: &Panels, row: usize, from: usize, out: &mut [f32]) {
     match w.kind() {
-        Kind::Q8_0(format) => decode_panels(s, w, format, first, out),
-        Kind::Q4_0(format) => decode_panels(s, w, format, first, out),
-        Kind::Q4_1(format) => decode_panels(s, w, format, first, out),
-        Kind::Affine4(format) => decode_panels(s, w, format, first, out),
+        Kind::F32 => decode_floats::<f32>(w, row, from, out),
+        Kind::F16 => decode_floats::<f16>(w, row, from, out),
+        Kind::Bf16 => decode_floats::<bf16>(w, row, from, out),
+        Kind::Q8_0(format) => decode_panels(s, w, format, row, from, out),
+        Kind::Q4_0(format) => decode_panels(s, w, format, row, from, out),
+        Kind::Q4_1(format) => decode_panels(s, w, format, row, from, out),
+        Kind::Affine4(format) => decode_panels(s, w, format, row, from, out),
     }
 }
 
 #[inline(always)]
-fn decode_panels<S: Simd, F: PanelFormat>(s: S, w: &Panels, format: F, first: usize, out: &mut [f32]) {
-    let groups = w.cols() / 32;
-    let panel_lines = format.panel_lines(groups);
-    for (row, y) in (first..).zip(out.chunks_exact_mut(w.cols().max(1))) {
-        let (panel, lane) = (row / LANES, row % LANES);
-        let panel = &w.lines()[panel * panel_lines..][..panel_lines];
-        let units = panel.chunks(format.unit_lines()).zip(y.chunks_mut(32 * format.unit_groups()));
-        for (unit, y) in units {
-            for (k, y) in y.chunks_exact_mut(32).enumerate() {
-                let codes = &unit[format.parameter_lines() + F::CODE_LINES * k..][..F::CODE_LINES];
-                let d = s.to_array(format.scales(s, unit, k))[lane];
-                if F::CODE_LINES == 8 {
-                    let codes: [u32; 8] = core::array::from_fn(|j| codes[j].0[lane]);
-                    eight_bits(s, d, bytemuck::cast_ref(&codes), y);
-                    continue;
-                }
-                let codes: [u32; 4] = core::array::from_fn(|j| codes[j].0[lane]);
-                if F::MIN {
-                    let m = s.to_array(format.minima(s, unit, k))[lane];
-                    four_bits_and_min(s, d, m, bytemuck::cast_ref(&codes), y);
-                } else {
-                    four_bits(s, d, bytemuck::cast_ref(&codes), y);
-                }
+fn decode_floats<W: Weight + Into<f32>>(w: &Panels, row: usize, from: usize, out: &mut [f32]) {
+    let panel = Ready::<W>::new(w).panel(row / LANES);
+    for (y, numbers) in out.iter_mut().zip(panel[from * LANES..].chunks_exact(LANES)) {
+        *y = numbers[row % LANES].into();
+    }
+}
+
+#[inline(always)]
+fn decode_panels<S: Simd, F: PanelFormat>(
+    s: S,
+    w: &Panels,
+    format: F,
+    row: usize,
+    from: usize,
+    out: &mut [f32],
+) {
+    let panel_lines = format.panel_lines(w.cols() / 32);
+    let (panel, lane) = (row / LANES, row % LANES);
+    let panel = &w.lines()[panel * panel_lines..][..panel_lines];
+    let inputs = 32 * format.unit_groups();
+    let units = panel.chunks(format.unit_lines()).skip(from / inputs).zip(out.chunks_mut(inputs));
+    for (unit, y) in units {
+        for (k, y) in y.chunks_exact_mut(32).enumerate() {
+            let codes = &unit[format.parameter_lines() + F::CODE_LINES * k..][..F::CODE_LINES];
+            let d = s.to_array(format.scales(s, unit, k))[lane];
+            if F::CODE_LINES == 8 {
+                let codes: [u32; 8] = core::array::from_fn(|j| codes[j].0[lane]);
+                eight_bits(s, d, bytemuck::cast_ref(&codes), y);
+                continue;
+            }
+            let codes: [u32; 4] = core::array::from_fn(|j| codes[j].0[lane]);
+            if F::MIN {
+                let m = s.to_array(format.minima(s, unit, k))[lane];
+                four_bits_and_min(s, d, m, bytemuck::cast_ref(&codes), y);
+            } else {
+                four_bits(s, d, bytemuck::cast_ref(&codes), y);
             }
         }
     }

@@ -1,22 +1,48 @@
 //! Weights of any format against f32 activations.
 //!
-//! Rows that are not f32 are decoded to f32 first, by the format's own formula, into the thread's scratch memory;
-//! from there on there is one algorithm. Along the inputs sixteen running sums (lane `i` takes inputs `i`,
-//! `i + 16`, ...) are added by fma and folded once at the end, `i + (i + 8)`, then 4, 2 and 1 apart. This order is
-//! the same for every ISA, thread count, batch and tile, and so are the bits.
+//! Weights are taken in *panels* of sixteen rows, one row a lane, and 256 inputs at a time: a broadcast of one activation
+//! serves sixteen rows, and no lane is ever added to another.
+//!
+//! ```text
+//! rows                     panel                              product
+//! row 0:  w0 w1 w2 ...     input 0: row 0 | row 1 | ... 15    even[row] += w . x[0]
+//! row 1:  w0 w1 w2 ...     input 1: row 0 | row 1 | ... 15    odd[row]  += w . x[1]
+//! ...                      ...                                ... after each 256: y[row] += even, y[row] += odd
+//! ```
+//!
+//! Of each block of 256 inputs the even ones add to one sum and the odd ones to another, by fma in order, from 0; the two
+//! are added to the row's total, the even one first, block after block. This order is the same for every ISA, thread
+//! count, batch and tile, and so are the bits.
+//!
+//! F32, F16 and BF16 panels are packed once and for all by [`crate::PackedMatrix`]. Everything else is decoded to f32 rows
+//! by its format's own formula and transposed, a block at a time, in the thread's scratch memory. With many tokens a
+//! block of a panel stays in the first-level cache and the tokens' part of it in the second-level one, so halves are
+//! widened, and rows decoded and transposed, once for all of them.
 
 mod decode;
+mod pack;
+mod source;
 mod tile;
+mod transpose;
 
-pub(crate) use decode::DecodeRows;
+pub(crate) use decode::DecodeRow;
+pub(crate) use pack::write_panel;
+pub(crate) use source::{FloatRows, Weight, panel_lines};
 
 use crate::Context;
 use crate::error::{Error, check_len};
 use crate::matrix::{Matrix, Weights};
 use crate::output::Output;
-use crate::scratch::{Purpose, with_lines};
+use crate::packed::Kind;
+use crate::scratch::{Line, Purpose, with_lines};
 use crate::simd::{Kernel, LANES, Simd};
-use tile::{Product, Weight};
+use core::ops::Range;
+use half::{bf16, f16};
+use source::{Decoded, Ready, SCRATCH, Source};
+use tile::{Tile, add_blocks, multiply, widen};
+
+/// Inputs of a block: part of the definition of the result.
+pub(crate) const BLOCK: usize = 256;
 
 /// `y = W x` for one f32 vector: the decode step.
 ///
@@ -31,12 +57,13 @@ pub fn matvec_f32(ctx: Context<'_>, w: &Matrix<'_>, x: &[f32], y: &mut [f32]) ->
 /// `y[t] = W x[t]` for `tokens` rows of f32 activations.
 ///
 /// `w` is `rows` x `cols`, `x` is `tokens` x `cols`, `y` is `tokens` x `rows`, row-major. Every weight type is
-/// supported.
+/// supported, packed or not, with the same bits.
 ///
 /// Numerics: weights are decoded exactly as their format says (one rounding for formats with a minimum, none for
-/// the others); sums run in sixteen f32 lanes by fma, so the error is at most `(ceil(cols / 16) + 5) * 2^-24` times
-/// the sum of the products' magnitudes, to first order and barring underflow. NaN in `x` makes that token's outputs
-/// NaN. A row's bits depend on its weights and its activations alone. With no columns every output is 0.
+/// the others); of every 256 inputs the even and the odd ones have an f32 sum each, by fma, and these are added up. So
+/// the error is at most `(min(ceil(cols / 2), 128) + 2 ceil(cols / 256) + 1) * 2^-24` times the sum of the products'
+/// magnitudes, to first order and barring underflow. NaN in `x` makes that token's outputs NaN. A row's bits depend on
+/// its weights and its activations alone. With no columns every output is 0.
 ///
 /// # Errors
 /// [`Error::Length`] if `x` is not `tokens` x `cols` or `y` not `tokens` x `rows` long. Nothing is written then.
@@ -59,88 +86,184 @@ pub fn gemm_f32(
     tokens: usize,
     y: &mut [f32],
 ) -> Result<(), Error> {
-    let (rows, cols) = (w.rows(), w.cols());
-    check_len("x", tokens.saturating_mul(cols), x.len())?;
-    check_len("y", tokens.saturating_mul(rows), y.len())?;
-    if cols == 0 {
-        y.fill(0.0);
-        return Ok(());
+    gemm_f32_each(ctx, [(w, y)], x, tokens)
+}
+
+/// [`gemm_f32`] of several matrices with the same activations, such as a layer's queries, keys and values: each with
+/// its output, and with the same bits. Packed matrices of F32, F16 or BF16, all of one of these, are shared out to the
+/// threads as if they were one, so that small ones cost less.
+///
+/// # Errors
+/// As [`gemm_f32`]; no product is written then.
+pub fn gemm_f32_each<const N: usize>(
+    ctx: Context<'_>,
+    products: [(&Matrix<'_>, &mut [f32]); N],
+    x: &[f32],
+    tokens: usize,
+) -> Result<(), Error> {
+    for (w, y) in &products {
+        check_len("x", tokens.saturating_mul(w.cols()), x.len())?;
+        check_len("y", tokens.saturating_mul(w.rows()), y.len())?;
     }
     if tokens == 0 {
         return Ok(());
     }
-    let output = Output::new(y, tokens, rows);
-    let lines = LANES * cols.div_ceil(LANES);
-    ctx.pool.par_ranges(rows.div_ceil(LANES), 0, |blocks| {
-        with_lines(Purpose::Weights, lines, |scratch| {
-            for b in blocks {
-                let first = b * LANES;
-                let count = LANES.min(rows - first);
-                ctx.isa.dispatch(RowsTimesTokens {
-                    w: *w,
-                    first,
-                    count,
-                    x,
-                    tokens,
-                    scratch: &mut *scratch,
-                    output,
-                });
-            }
-        });
-    });
+    if x.is_empty() {
+        for (_, y) in products {
+            y.fill(0.0);
+        }
+        return Ok(());
+    }
+    let matrices = products.each_ref().map(|(w, _)| **w);
+    let outputs = products.map(|(w, y)| Output::new(y, tokens, w.rows()));
+    if let Some(panels) = of_one_kind::<f32, N>(matrices, |k| matches!(k, Kind::F32)) {
+        run(ctx, panels, outputs, x, tokens);
+    } else if let Some(panels) = of_one_kind::<f16, N>(matrices, |k| matches!(k, Kind::F16)) {
+        run(ctx, panels, outputs, x, tokens);
+    } else if let Some(panels) = of_one_kind::<bf16, N>(matrices, |k| matches!(k, Kind::Bf16)) {
+        run(ctx, panels, outputs, x, tokens);
+    } else {
+        for (w, output) in matrices.into_iter().zip(outputs) {
+            one(ctx, w, output, x, tokens);
+        }
+    }
     Ok(())
 }
 
-/// Rows `first..first + count`, decoded where they need it, by every token.
-struct RowsTimesTokens<'a> {
-    w: Matrix<'a>,
-    first: usize,
-    count: usize,
+/// All of `matrices` as panels of `W`, if `fits` says so of every one of them.
+fn of_one_kind<'a, W: Weight, const N: usize>(
+    matrices: [Matrix<'a>; N],
+    fits: impl Fn(Kind) -> bool,
+) -> Option<[Ready<'a, W>; N]> {
+    let ready = |matrix: &Matrix<'a>| match matrix.weights() {
+        Weights::Packed(packed) if fits(packed.kind()) => Some(packed),
+        _ => None,
+    };
+    let mut all = [Ready::new(ready(matrices.first()?)?); N];
+    for (panels, matrix) in all.iter_mut().zip(&matrices) {
+        *panels = Ready::new(ready(matrix)?);
+    }
+    Some(all)
+}
+
+/// The product of one matrix of any format.
+fn one(ctx: Context<'_>, w: Matrix<'_>, output: Output<'_>, x: &[f32], tokens: usize) {
+    let (rows, cols) = (w.rows(), w.cols());
+    match w.weights() {
+        Weights::F32(numbers) => run(ctx, [FloatRows { numbers, rows, cols }], [output], x, tokens),
+        Weights::F16(numbers) => run(ctx, [FloatRows { numbers, rows, cols }], [output], x, tokens),
+        Weights::Bf16(numbers) => run(ctx, [FloatRows { numbers, rows, cols }], [output], x, tokens),
+        Weights::Packed(packed) => match packed.kind() {
+            Kind::F32 => run(ctx, [Ready::<f32>::new(packed)], [output], x, tokens),
+            Kind::F16 => run(ctx, [Ready::<f16>::new(packed)], [output], x, tokens),
+            Kind::Bf16 => run(ctx, [Ready::<bf16>::new(packed)], [output], x, tokens),
+            _ => run(ctx, [Decoded(w)], [output], x, tokens),
+        },
+        _ => run(ctx, [Decoded(w)], [output], x, tokens),
+    }
+}
+
+/// What is multiplied by a matrix of `rows` x `cols`, and where the products go.
+#[derive(Clone, Copy)]
+struct Product<'a> {
+    rows: usize,
+    cols: usize,
+    /// `tokens` x `cols` activations.
     x: &'a [f32],
     tokens: usize,
-    scratch: &'a mut [crate::scratch::Line],
     output: Output<'a>,
 }
 
-impl Kernel for RowsTimesTokens<'_> {
+/// The products of matrices of one format, whose panels are counted as if they were one matrix's.
+fn run<P: Source, const N: usize>(
+    ctx: Context<'_>,
+    matrices: [P; N],
+    outputs: [Output<'_>; N],
+    x: &[f32],
+    tokens: usize,
+) {
+    let cols = x.len() / tokens;
+    let total = outputs.iter().map(|output| output.rows().div_ceil(LANES)).sum();
+    ctx.pool.par_ranges(total, 0, |range| {
+        with_lines(Purpose::Weights, 2 * SCRATCH, |scratch| {
+            let mut first = 0;
+            for (panels, output) in matrices.into_iter().zip(outputs) {
+                let rows = output.rows();
+                let last = first + rows.div_ceil(LANES);
+                let range = range.start.max(first)..range.end.min(last);
+                if !range.is_empty() {
+                    let range = range.start - first..range.end - first;
+                    let product = Product { rows, cols, x, tokens, output };
+                    ctx.isa.dispatch(PanelsTimesTokens { panels, range, product, scratch: &mut *scratch });
+                }
+                first = last;
+            }
+        });
+    });
+}
+
+/// The panels `range` of a matrix, multiplied by every token.
+struct PanelsTimesTokens<'a, P> {
+    panels: P,
+    range: Range<usize>,
+    product: Product<'a>,
+    /// Twice what `panels` needs: for two panels, or for a block and the same as f32.
+    scratch: &'a mut [Line],
+}
+
+impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        // With few tokens a handful of rows at a time stays in the first-level cache, and rows of half precision are
-        // widened as they are loaded.
-        let few = self.tokens <= S::FLOAT_TILE.1;
-        match self.w.weights() {
-            Weights::F32(w) => self.rows_as_they_are(s, w),
-            Weights::F16(w) if few => self.rows_as_they_are(s, w),
-            Weights::Bf16(w) if few => self.rows_as_they_are(s, w),
-            _ => self.rows_decoded(s, if few { S::FLOAT_TILE.0 } else { LANES }),
+    fn run<S: Simd>(mut self, s: S) {
+        let Product { rows, cols, x, tokens, output } = self.product;
+        if tokens == 1 {
+            // Two streams bring more from memory than one.
+            let half = self.range.len() / 2;
+            for p in self.range.start..self.range.start + half {
+                self.times_one(s, [p, p + half]);
+            }
+            if self.range.len() % 2 == 1 {
+                self.times_one(s, [self.range.end - 1]);
+            }
+            return;
+        }
+        let (scratch, wide) = self.scratch.split_at_mut(SCRATCH);
+        // So many that their part of a block stays in a second-level cache.
+        let together = P::TILES * S::FLOAT_TILE;
+        for start in (0..tokens).step_by(together) {
+            let tokens = start..tokens.min(start + together);
+            for from in (0..cols).step_by(BLOCK) {
+                let n = BLOCK.min(cols - from);
+                for p in self.range.clone() {
+                    let (first, valid) = (p * LANES, LANES.min(rows - p * LANES));
+                    let weights = widen(s, self.panels.block(s, p, from..from + n, scratch), wide);
+                    multiply(s, Tile { weights, x, cols, from, first, valid, output }, tokens.clone());
+                }
+            }
         }
     }
 }
 
-impl RowsTimesTokens<'_> {
+impl<P: Source> PanelsTimesTokens<'_, P> {
+    /// The products of some panels, one or two, with the only token.
     #[inline(always)]
-    fn rows_as_they_are<S: Simd, W: Weight>(self, s: S, w: &[W]) {
-        let cols = self.w.cols();
-        let rows = &w[self.first * cols..][..self.count * cols];
-        let (first, x, tokens, output) = (self.first, self.x, self.tokens, self.output);
-        tile::multiply(s, Product { rows, cols, first, x, tokens, output });
-    }
-
-    /// `step` rows at a time.
-    #[inline(always)]
-    fn rows_decoded<S: Simd>(self, s: S, step: usize) {
-        let cols = self.w.cols();
-        let scratch: &mut [f32] = bytemuck::cast_slice_mut(self.scratch);
-        let mut done = 0;
-        while done < self.count {
-            let n = step.min(self.count - done);
-            let (first, rows) = (self.first + done, &mut scratch[..n * cols]);
-            DecodeRows { matrix: self.w, first, rows: n, out: rows }.run(s);
-            let (x, tokens, output) = (self.x, self.tokens, self.output);
-            tile::multiply(s, Product { rows, cols, first, x, tokens, output });
-            done += n;
+    fn times_one<S: Simd, const N: usize>(&mut self, s: S, panels: [usize; N]) {
+        let mut totals = [s.splat(0.0); N];
+        for (i, x) in self.product.x.chunks(BLOCK).enumerate() {
+            let inputs = i * BLOCK..i * BLOCK + x.len();
+            let mut blocks: [&[P::Weight]; N] = [&[]; N];
+            for ((block, p), scratch) in
+                blocks.iter_mut().zip(panels).zip(self.scratch.chunks_exact_mut(SCRATCH))
+            {
+                *block = self.panels.block(s, p, inputs.clone(), scratch);
+            }
+            add_blocks(s, blocks, x, &mut totals);
+        }
+        for (p, total) in panels.into_iter().zip(totals) {
+            let (first, valid) = (p * LANES, LANES.min(self.product.rows - p * LANES));
+            // SAFETY: this panel's rows are written by this work item alone.
+            s.store_up_to(unsafe { self.product.output.at(0, first, valid) }, total);
         }
     }
 }

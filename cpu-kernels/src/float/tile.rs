@@ -1,185 +1,165 @@
-//! The register tile: a few f32 rows by a few tokens, sixteen inputs at a time.
+//! The register tile: a block of one panel by a few tokens.
 
-#![allow(clippy::needless_range_loop, reason = "a row or a token indexes several things at once")]
+#![allow(clippy::needless_range_loop, reason = "a token indexes several things at once")]
 
+use super::source::Weight;
 use crate::output::Output;
+use crate::scratch::Line;
 use crate::simd::{LANES, Simd};
-use half::{bf16, f16};
+use core::ops::Range;
 
-/// Up to so many inputs a single token takes one row after the other, in one stream that the hardware prefetches: the
-/// processor starts on the next row while it waits for the sums of this one. Longer rows go in fours.
-const SHORT: usize = 64 * LANES;
-
-/// Weights that a tile widens to f32 as it loads them.
-pub(super) trait Weight: Copy + Send + Sync {
-    /// Sixteen weights.
-    ///
-    /// # Safety
-    /// `p` is valid for reading 16 of them.
-    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32;
-
-    /// One weight.
-    fn widen(self) -> f32;
-}
-
-impl Weight for f32 {
-    #[inline(always)]
-    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
-        // SAFETY: the caller's promise.
-        unsafe { s.load(p) }
-    }
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        self
-    }
-}
-
-impl Weight for f16 {
-    #[inline(always)]
-    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
-        // SAFETY: the caller's promise.
-        unsafe { s.load_f16(p.cast()) }
-    }
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        self.to_f32()
-    }
-}
-
-impl Weight for bf16 {
-    #[inline(always)]
-    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
-        // SAFETY: the caller's promise.
-        unsafe { s.load_bf16(p.cast()) }
-    }
-    #[inline(always)]
-    fn widen(self) -> f32 {
-        self.to_f32()
-    }
-}
-
-/// Some rows, the tokens to multiply them by, and where the products go.
+/// A block of a panel, what it is multiplied by, and where the products go.
 #[derive(Clone, Copy)]
-pub(super) struct Product<'a, W> {
-    /// Whole rows of `cols` weights.
-    pub(super) rows: &'a [W],
-    pub(super) cols: usize,
-    /// The matrix row of `rows[0]`.
-    pub(super) first: usize,
-    /// `tokens` x `cols` activations.
+pub(super) struct Tile<'a> {
+    /// A line an input: sixteen f32, one a row.
+    pub(super) weights: &'a [Line],
+    /// All activations, `cols` a token; those of this block begin at input `from`.
     pub(super) x: &'a [f32],
-    pub(super) tokens: usize,
+    pub(super) cols: usize,
+    pub(super) from: usize,
+    /// The row of lane 0, and how many lanes are rows of the matrix.
+    pub(super) first: usize,
+    pub(super) valid: usize,
     pub(super) output: Output<'a>,
 }
 
-/// Multiplies all rows by all tokens.
+/// Adds the block's products with `tokens` to their outputs, which the first block of a row begins at 0.
 #[inline(always)]
-pub(super) fn multiply<S: Simd, W: Weight>(s: S, p: Product<'_, W>) {
+pub(super) fn multiply<S: Simd>(s: S, tile: Tile<'_>, tokens: Range<usize>) {
+    let Range { start: mut token, end } = tokens;
     match S::FLOAT_TILE {
-        (4, 6) => p.tokens_by::<S, 4, 6>(s),
-        (2, 3) => p.tokens_by::<S, 2, 3>(s),
-        _ => p.tokens_by::<S, 1, 1>(s),
+        16 => {
+            while token + 16 <= end {
+                tile.times::<S, 16>(s, token);
+                token += 16;
+            }
+            if token + 8 <= end {
+                tile.times::<S, 8>(s, token);
+                token += 8;
+            }
+        }
+        6 => {
+            while token + 6 <= end {
+                tile.times::<S, 6>(s, token);
+                token += 6;
+            }
+        }
+        _ => {}
+    }
+    if S::FLOAT_TILE > 4 && token + 4 <= end {
+        tile.times::<S, 4>(s, token);
+        token += 4;
+    }
+    while token < end {
+        tile.times::<S, 1>(s, token);
+        token += 1;
     }
 }
 
-/// Sixteen of `x` from `i` on.
+impl Tile<'_> {
+    /// Tokens `token..token + T`: the even inputs, then the odd ones. Lines of both halves are in the first-level cache.
+    #[inline(always)]
+    fn times<S: Simd, const T: usize>(self, s: S, token: usize) {
+        let n = self.weights.len();
+        let x = &self.x[token * self.cols..][..T * self.cols];
+        assert!(self.from + n <= self.cols, "a block lies within its row");
+        for parity in 0..2 {
+            let mut sums = [s.splat(0.0); T];
+            let mut k = parity;
+            while k < n {
+                let w = floats(s, &self.weights[k]);
+                for t in 0..T {
+                    let at = t * self.cols + self.from + k;
+                    debug_assert!(at < x.len());
+                    // SAFETY: `from + k < cols`, and there are `T` rows of `cols`.
+                    let x = unsafe { *x.get_unchecked(at) };
+                    sums[t] = s.fma(w, s.splat(x), sums[t]);
+                }
+                k += 2;
+            }
+            for t in 0..T {
+                // SAFETY: this panel's rows are written by this work item alone.
+                let y = unsafe { self.output.at(token + t, self.first, self.valid) };
+                let total = if self.from == 0 && parity == 0 {
+                    s.splat(0.0)
+                } else if self.valid == LANES {
+                    s.load_slice(y)
+                } else {
+                    s.load_partial(y)
+                };
+                s.store_up_to(y, s.add(total, sums[t]));
+            }
+        }
+    }
+}
+
+/// The sixteen numbers of a line.
+#[inline(always)]
+fn floats<S: Simd>(s: S, line: &Line) -> S::F32 {
+    // SAFETY: a line is 16 numbers of 32 bits.
+    unsafe { s.load(line.0.as_ptr().cast()) }
+}
+
+/// Sixteen weights an input as lines of f32: as they are, if that is what they are, or widened in `wide`.
+#[inline(always)]
+pub(super) fn widen<'a, S: Simd, W: Weight>(s: S, weights: &'a [W], wide: &'a mut [Line]) -> &'a [Line] {
+    if size_of::<W>() == size_of::<f32>() {
+        // Blocks begin at a line.
+        return bytemuck::cast_slice(weights);
+    }
+    let wide = &mut wide[..weights.len() / LANES];
+    for (line, weights) in wide.iter_mut().zip(weights.chunks_exact(LANES)) {
+        // SAFETY: `weights` are 16.
+        let weights = unsafe { W::load(s, weights.as_ptr()) };
+        // SAFETY: a line has room for 16 numbers of 32 bits.
+        unsafe { s.store(line.0.as_mut_ptr().cast(), weights) };
+    }
+    wide
+}
+
+/// Adds to each total the products of its block, sixteen weights an input, with one token's `x`.
+#[inline(always)]
+pub(super) fn add_blocks<S: Simd, W: Weight, const N: usize>(
+    s: S,
+    weights: [&[W]; N],
+    x: &[f32],
+    totals: &mut [S::F32; N],
+) {
+    let mut sums = [[s.splat(0.0); 2]; N];
+    for weights in weights {
+        assert!(weights.len() >= x.len() * LANES, "sixteen weights an input");
+    }
+    let (pairs, last) = x.as_chunks::<2>();
+    for (i, x) in pairs.iter().enumerate() {
+        for parity in 0..2 {
+            let x = s.splat(x[parity]);
+            for n in 0..N {
+                // SAFETY: there are sixteen weights for each of `x`.
+                sums[n][parity] =
+                    s.fma(unsafe { load_at(s, weights[n], 2 * i + parity) }, x, sums[n][parity]);
+            }
+        }
+    }
+    if let &[x_last] = last {
+        for n in 0..N {
+            // SAFETY: there are sixteen weights for each of `x`.
+            sums[n][0] = s.fma(unsafe { load_at(s, weights[n], x.len() - 1) }, s.splat(x_last), sums[n][0]);
+        }
+    }
+    for n in 0..N {
+        totals[n] = s.add(s.add(totals[n], sums[n][0]), sums[n][1]);
+    }
+}
+
+/// The sixteen weights of input `k`.
 ///
 /// # Safety
-/// `i + 16` is at most the length of `x`.
+/// There are so many.
 #[inline(always)]
-unsafe fn load_at<S: Simd, W: Weight>(s: S, x: &[W], i: usize) -> S::F32 {
-    debug_assert!(i + LANES <= x.len());
-    // SAFETY: inside `x` by the caller's promise.
-    let at = unsafe { x.as_ptr().add(i) };
-    // SAFETY: 16 are readable there by the caller's promise.
+unsafe fn load_at<S: Simd, W: Weight>(s: S, weights: &[W], k: usize) -> S::F32 {
+    debug_assert!((k + 1) * LANES <= weights.len());
+    // SAFETY: inside `weights` by the caller's promise.
+    let at = unsafe { weights.as_ptr().add(k * LANES) };
+    // SAFETY: sixteen weights lie there.
     unsafe { W::load(s, at) }
-}
-
-/// Up to sixteen weights, the missing ones 0.
-#[inline(always)]
-fn load_partial<S: Simd, W: Weight>(s: S, w: &[W]) -> S::F32 {
-    let mut wide = [0.0; LANES];
-    for (wide, w) in wide.iter_mut().zip(w) {
-        *wide = w.widen();
-    }
-    s.load_slice(&wide)
-}
-
-impl<W: Weight> Product<'_, W> {
-    #[inline(always)]
-    fn tokens_by<S: Simd, const R: usize, const T: usize>(self, s: S) {
-        let mut token = 0;
-        while token + T <= self.tokens {
-            self.rows_by::<S, R, T>(s, token);
-            token += T;
-        }
-        while token < self.tokens {
-            if self.cols <= SHORT {
-                self.rows_by::<S, 1, 1>(s, token);
-            } else {
-                self.rows_by::<S, 4, 1>(s, token);
-            }
-            token += 1;
-        }
-    }
-
-    #[inline(always)]
-    fn rows_by<S: Simd, const R: usize, const T: usize>(self, s: S, token: usize) {
-        let count = self.rows.len().checked_div(self.cols).unwrap_or(0);
-        let mut row = 0;
-        while row + R <= count {
-            self.tile::<S, R, T>(s, row, token);
-            row += R;
-        }
-        while row < count {
-            self.tile::<S, 1, T>(s, row, token);
-            row += 1;
-        }
-    }
-
-    /// Rows `row..row + R` by tokens `token..token + T`.
-    #[inline(always)]
-    fn tile<S: Simd, const R: usize, const T: usize>(self, s: S, row: usize, token: usize) {
-        let cols = self.cols;
-        let w = &self.rows[row * cols..][..R * cols];
-        let x = &self.x[token * cols..][..T * cols];
-        let mut acc = [[s.splat(0.0); T]; R];
-        let full = cols / LANES * LANES;
-        let mut k = 0;
-        while k < full {
-            let mut xs = [s.splat(0.0); T];
-            for t in 0..T {
-                // SAFETY: `t * cols + k + 16` is within the `T` rows of `x`.
-                xs[t] = unsafe { load_at(s, x, t * cols + k) };
-            }
-            for r in 0..R {
-                // SAFETY: `r * cols + k + 16` is within the `R` rows of `w`.
-                let ws = unsafe { load_at(s, w, r * cols + k) };
-                if T == 1 && R > 1 {
-                    // Used once, the rows come straight from memory: ask for those of the next tile.
-                    s.prefetch(w.as_ptr().wrapping_add((r + R) * cols + k).cast());
-                }
-                for t in 0..T {
-                    acc[r][t] = s.fma(ws, xs[t], acc[r][t]);
-                }
-            }
-            k += LANES;
-        }
-        if full < cols {
-            for r in 0..R {
-                let ws = load_partial(s, &w[r * cols + full..(r + 1) * cols]);
-                for t in 0..T {
-                    let xs = s.load_partial(&x[t * cols + full..(t + 1) * cols]);
-                    acc[r][t] = s.fma(ws, xs, acc[r][t]);
-                }
-            }
-        }
-        for t in 0..T {
-            // SAFETY: these rows are written by this work item alone.
-            let y = unsafe { self.output.at(token + t, self.first + row, R) };
-            for r in 0..R {
-                y[r] = s.reduce_add(acc[r][t]);
-            }
-        }
-    }
 }

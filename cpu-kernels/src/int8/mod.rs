@@ -84,31 +84,83 @@ pub fn matvec_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f
 /// # Ok(()) }
 /// ```
 pub fn gemm_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f32]) -> Result<(), Error> {
-    check_shape("columns of the activations", w.cols(), x.cols())?;
-    check_len("y", x.rows().saturating_mul(w.rows()), y.len())?;
-    if y.is_empty() {
-        return Ok(());
+    gemm_int8_each(ctx, [(w, y)], x)
+}
+
+/// [`gemm_int8`] of several matrices with the same activations, such as a layer's queries, keys and values: each with
+/// its output, and with the same bits. Packed matrices of one format are shared out to the threads as if they were
+/// one, so that small ones cost less.
+///
+/// # Errors
+/// As [`gemm_int8`]; no product is written then.
+pub fn gemm_int8_each<const N: usize>(
+    ctx: Context<'_>,
+    products: [(&Matrix<'_>, &mut [f32]); N],
+    x: &Activations,
+) -> Result<(), Error> {
+    for (w, y) in &products {
+        check_shape("columns of the activations", w.cols(), x.cols())?;
+        check_len("y", x.rows().saturating_mul(w.rows()), y.len())?;
+        if !w.supports_int8() {
+            let supported = "Q8_0, Q4_0, Q4_1, MLX affine 4-bit";
+            return Err(Error::Unsupported { what: "gemm_int8", got: w.weights().name(), supported });
+        }
     }
-    match w.weights() {
-        Weights::Q8_0(blocks) => run(ctx, w, OnTheWay(Q8_0Rows::new(blocks, w.cols())), x, y),
-        Weights::Q4_0(blocks) => run(ctx, w, OnTheWay(Q4_0Rows::new(blocks, w.cols())), x, y),
-        Weights::Q4_1(blocks) => run(ctx, w, OnTheWay(Q4_1Rows::new(blocks, w.cols())), x, y),
-        Weights::Affine4(affine) => run(ctx, w, OnTheWay(AffineRows::new(affine, w.cols())), x, y),
-        Weights::Packed(packed) => match packed.kind() {
-            Kind::Q8_0(format) => run(ctx, w, Ready { packed, format }, x, y),
-            Kind::Q4_0(format) => run(ctx, w, Ready { packed, format }, x, y),
-            Kind::Q4_1(format) => run(ctx, w, Ready { packed, format }, x, y),
-            Kind::Affine4(format) => run(ctx, w, Ready { packed, format }, x, y),
-        },
-        other => {
-            return Err(Error::Unsupported {
-                what: "gemm_int8",
-                got: other.name(),
-                supported: "Q8_0, Q4_0, Q4_1, MLX affine 4-bit",
-            });
+    let weights = products.each_ref().map(|(w, _)| w.weights());
+    let outputs = products.map(|(w, y)| Output::new(y, x.rows(), w.rows()));
+    if let Some(panels) = of_one_kind(weights, |k| if let Kind::Q4_0(f) = k { Some(f) } else { None }) {
+        run(ctx, panels, outputs, x);
+    } else if let Some(panels) = of_one_kind(weights, |k| if let Kind::Q8_0(f) = k { Some(f) } else { None })
+    {
+        run(ctx, panels, outputs, x);
+    } else if let Some(panels) = of_one_kind(weights, |k| if let Kind::Q4_1(f) = k { Some(f) } else { None })
+    {
+        run(ctx, panels, outputs, x);
+    } else if let Some(panels) =
+        of_one_kind(weights, |k| if let Kind::Affine4(f) = k { Some(f) } else { None })
+    {
+        run(ctx, panels, outputs, x);
+    } else {
+        for (weights, output) in weights.into_iter().zip(outputs) {
+            one(ctx, weights, output, x);
         }
     }
     Ok(())
+}
+
+/// All of `weights` as panels of the format that `pick` finds in every one of them, or `None`.
+fn of_one_kind<'a, F: PanelFormat, const N: usize>(
+    weights: [Weights<'a>; N],
+    pick: impl Fn(Kind) -> Option<F>,
+) -> Option<[Ready<'a, F>; N]> {
+    let ready = |weights: &Weights<'a>| {
+        let Weights::Packed(packed) = *weights else { return None };
+        Some(Ready { packed, format: pick(packed.kind())? })
+    };
+    let mut all = [ready(weights.first()?)?; N];
+    for (panels, weights) in all.iter_mut().zip(&weights) {
+        *panels = ready(weights)?;
+    }
+    Some(all)
+}
+
+/// The product of one matrix of a supported format.
+fn one(ctx: Context<'_>, weights: Weights<'_>, output: Output<'_>, x: &Activations) {
+    let cols = x.cols();
+    match weights {
+        Weights::Q8_0(blocks) => run(ctx, [OnTheWay(Q8_0Rows::new(blocks, cols))], [output], x),
+        Weights::Q4_0(blocks) => run(ctx, [OnTheWay(Q4_0Rows::new(blocks, cols))], [output], x),
+        Weights::Q4_1(blocks) => run(ctx, [OnTheWay(Q4_1Rows::new(blocks, cols))], [output], x),
+        Weights::Affine4(affine) => run(ctx, [OnTheWay(AffineRows::new(affine, cols))], [output], x),
+        Weights::Packed(packed) => match packed.kind() {
+            Kind::Q8_0(format) => run(ctx, [Ready { packed, format }], [output], x),
+            Kind::Q4_0(format) => run(ctx, [Ready { packed, format }], [output], x),
+            Kind::Q4_1(format) => run(ctx, [Ready { packed, format }], [output], x),
+            Kind::Affine4(format) => run(ctx, [Ready { packed, format }], [output], x),
+            Kind::F32 | Kind::F16 | Kind::Bf16 => unreachable!("{} were refused", packed.name()),
+        },
+        other => unreachable!("{} were refused", other.name()),
+    }
 }
 
 /// Where the panels of a matrix come from.
@@ -161,17 +213,33 @@ impl<F: PanelFormat> Source for Ready<'_, F> {
     }
 }
 
-/// One panel a work item.
-fn run<P: Source>(ctx: Context<'_>, w: &Matrix<'_>, panels: P, x: &Activations, y: &mut [f32]) {
-    let rows = w.rows();
-    let lines = panels.format().panel_lines(x.groups());
-    let output = Output::new(y, x.rows(), rows);
+/// The products of matrices of one format, whose panels are counted as if they were one matrix's.
+fn run<P: Source, const N: usize>(
+    ctx: Context<'_>,
+    matrices: [P; N],
+    outputs: [Output<'_>; N],
+    x: &Activations,
+) {
+    let total = outputs.iter().map(|output| output.rows().div_ceil(LANES)).sum();
+    if total == 0 || x.rows() == 0 {
+        return;
+    }
     let zero_point = (P::Format::CODE_LINES == 4).then_some(P::Format::ZERO_POINT);
     with_tokens(ctx, x, zero_point, |tokens| {
-        ctx.pool.par_ranges(rows.div_ceil(LANES), 0, |range| {
-            with_lines(Purpose::Weights, lines, |scratch| {
-                ctx.isa.dispatch(PanelsTimesTokens { panels, range, rows, tokens, scratch, output });
-            });
+        ctx.pool.par_ranges(total, 0, |range| {
+            let mut first = 0;
+            for (panels, output) in matrices.into_iter().zip(outputs) {
+                let rows = output.rows();
+                let last = first + rows.div_ceil(LANES);
+                let range = range.start.max(first)..range.end.min(last);
+                if !range.is_empty() {
+                    let range = range.start - first..range.end - first;
+                    with_lines(Purpose::Weights, 2 * panels.format().panel_lines(x.groups()), |scratch| {
+                        ctx.isa.dispatch(PanelsTimesTokens { panels, range, rows, tokens, scratch, output });
+                    });
+                }
+                first = last;
+            }
         });
     });
 }
@@ -182,6 +250,7 @@ struct PanelsTimesTokens<'a, P> {
     range: Range<usize>,
     rows: usize,
     tokens: Tokens<'a>,
+    /// Two panels long.
     scratch: &'a mut [Line],
     output: Output<'a>,
 }
@@ -190,14 +259,46 @@ impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(mut self, s: S) {
+        if self.tokens.count == 1 {
+            // Two streams bring more from memory than one.
+            let half = self.range.len() / 2;
+            for p in self.range.start..self.range.start + half {
+                self.times_one(s, [p, p + half]);
+            }
+            if self.range.len() % 2 == 1 {
+                self.times_one(s, [self.range.end - 1]);
+            }
+            return;
+        }
+        let lines = self.scratch.len() / 2;
         for p in self.range {
             let first = p * LANES;
             let valid = LANES.min(self.rows - first);
-            let panel = self.panels.panel(s, first, valid, self.scratch);
+            let panel = self.panels.panel(s, first, valid, &mut self.scratch[..lines]);
             let format = self.panels.format();
             let (tokens, output) = (self.tokens, self.output);
             tile::Tile { format, panel, tokens, first, valid, output }.multiply(s);
+        }
+    }
+}
+
+impl<P: Source> PanelsTimesTokens<'_, P> {
+    /// The products of some panels, one or two, with the only token.
+    #[inline(always)]
+    fn times_one<S: Simd, const N: usize>(&mut self, s: S, numbers: [usize; N]) {
+        let lines = self.scratch.len() / 2;
+        let mut panels: [&[Line]; N] = [&[]; N];
+        for ((panel, p), scratch) in
+            panels.iter_mut().zip(numbers).zip(self.scratch.chunks_exact_mut(lines.max(1)))
+        {
+            *panel = self.panels.panel(s, p * LANES, LANES.min(self.rows - p * LANES), scratch);
+        }
+        let totals = tile::times_one(s, self.panels.format(), panels, self.tokens);
+        for (p, total) in numbers.into_iter().zip(totals) {
+            let (first, valid) = (p * LANES, LANES.min(self.rows - p * LANES));
+            // SAFETY: this panel's rows are written by this work item alone.
+            s.store_up_to(unsafe { self.output.at(0, first, valid) }, total);
         }
     }
 }

@@ -6,7 +6,7 @@ use super::panel::PanelFormat;
 use super::tokens::{SCALE, START, Tokens, WEIGHTED, WORDS};
 use crate::output::Output;
 use crate::scratch::Line;
-use crate::simd::{LANES, Simd};
+use crate::simd::Simd;
 use core::hint::black_box;
 use halfbyte_q8::GROUP;
 
@@ -50,48 +50,45 @@ impl<F: PanelFormat> Tile<'_, F> {
     /// Multiplies the panel by every token, in tiles as wide as the ISA has registers for.
     #[inline(always)]
     pub(super) fn multiply<S: Simd>(self, s: S) {
-        if self.tokens.count == 1 {
-            return self.run::<S, 1, true>(s, 0);
-        }
         let tile = S::INT_TILE;
         let mut token = 0;
         while token + 8 <= self.tokens.count && tile >= 8 {
-            self.run::<S, 8, false>(s, token);
+            self.run::<S, 8>(s, token);
             token += 8;
         }
         while token + 4 <= self.tokens.count && tile >= 4 {
-            self.run::<S, 4, false>(s, token);
+            self.run::<S, 4>(s, token);
             token += 4;
         }
         while token + 2 <= self.tokens.count && tile >= 2 {
-            self.run::<S, 2, false>(s, token);
+            self.run::<S, 2>(s, token);
             token += 2;
         }
         while token < self.tokens.count {
-            self.run::<S, 1, false>(s, token);
+            self.run::<S, 1>(s, token);
             token += 1;
         }
     }
 
-    /// The outputs of tokens `token..token + T`, which lie in one block, or of the only token there is.
+    /// The outputs of tokens `token..token + T`, which lie in one block.
     #[inline(always)]
-    fn run<S: Simd, const T: usize, const ALONE: bool>(self, s: S, token: usize) {
+    fn run<S: Simd, const T: usize>(self, s: S, token: usize) {
         // Known to the compiler, so that a word's place is a constant.
-        let width = if ALONE { 1 } else { S::INT_TILE };
+        let width = S::INT_TILE;
         debug_assert_eq!(width, self.tokens.width);
         let first = token % width;
         let mut groups = self.tokens.block(token - first).chunks_exact(WORDS * width);
         let mut sums = [[s.splat(0.0); T]; 2];
         let (lines, parameters) = (self.format.unit_lines(), self.format.parameter_lines());
-        // A length that the compiler does not know keeps it from unrolling. One token has the registers it needs.
-        let code_lines = if S::ROLL_LINES && T > 1 { black_box(F::CODE_LINES) } else { F::CODE_LINES };
+        // A length that the compiler does not know keeps it from unrolling.
+        let code_lines = if S::ROLL_LINES { black_box(F::CODE_LINES) } else { F::CODE_LINES };
         let mut units = self.panel.chunks_exact(lines);
         for unit in &mut units {
             for k in 0..self.format.unit_groups() {
                 if let Some(words) = groups.next() {
                     let group = Group { words, width, first };
                     let codes = &unit[parameters + k * F::CODE_LINES..][..code_lines];
-                    self.add_group::<S, T>(s, unit, codes, k, group, &mut sums[k % 2]);
+                    add_group(s, self.format, unit, codes, k, group, &mut sums[k % 2]);
                 }
             }
         }
@@ -99,73 +96,104 @@ impl<F: PanelFormat> Tile<'_, F> {
             let group = Group { words, width, first };
             let unit = units.remainder();
             let codes = &unit[parameters..][..code_lines];
-            self.add_group::<S, T>(s, unit, codes, 0, group, &mut sums[0]);
+            add_group(s, self.format, unit, codes, 0, group, &mut sums[0]);
         }
         for t in 0..T {
             let sum = s.add(sums[0][t], sums[1][t]);
             // SAFETY: this panel's rows are written by this work item alone.
-            let y = unsafe { self.output.at(token + t, self.first, self.valid) };
-            if self.valid == LANES {
-                s.store_slice(y, sum);
-            } else {
-                s.store_partial(y, sum);
+            s.store_up_to(unsafe { self.output.at(token + t, self.first, self.valid) }, sum);
+        }
+    }
+}
+
+/// The products of some panels, one or two, of `format` with the only token, a vector each.
+#[inline(always)]
+pub(super) fn times_one<S: Simd, F: PanelFormat, const N: usize>(
+    s: S,
+    format: F,
+    panels: [&[Line]; N],
+    token: Tokens<'_>,
+) -> [S::F32; N] {
+    debug_assert_eq!((token.width, token.count), (1, 1));
+    let mut sums = [[[s.splat(0.0)]; 2]; N];
+    let (lines, parameters) = (format.unit_lines(), format.parameter_lines());
+    let mut groups = token.block(0).chunks_exact(WORDS);
+    let mut start = 0;
+    while groups.len() > 0 {
+        let count = format.unit_groups().min(groups.len());
+        let mut units = panels;
+        for (unit, panel) in units.iter_mut().zip(panels) {
+            *unit = &panel[start..][..parameters + count * F::CODE_LINES];
+        }
+        for k in 0..count {
+            let Some(words) = groups.next() else { break };
+            let group = Group { words, width: 1, first: 0 };
+            for n in 0..N {
+                let codes = &units[n][parameters + k * F::CODE_LINES..][..F::CODE_LINES];
+                add_group(s, format, units[n], codes, k, group, &mut sums[n][k % 2]);
+            }
+        }
+        start += lines;
+    }
+    let mut totals = [s.splat(0.0); N];
+    for n in 0..N {
+        totals[n] = s.add(sums[n][0][0], sums[n][1][0]);
+    }
+    totals
+}
+
+/// Adds group `k` of a unit, sixteen rows by `T` tokens, to `sums`; `codes` are the group's lines.
+#[inline(always)]
+fn add_group<S: Simd, F: PanelFormat, const T: usize>(
+    s: S,
+    format: F,
+    unit: &[Line],
+    codes: &[Line],
+    k: usize,
+    x: Group<'_>,
+    sums: &mut [S::F32; T],
+) {
+    // SAFETY: callers pass words and tokens that there are.
+    let word = |i: usize, t: usize| unsafe { x.word(i, t) };
+    let mut dots = [s.splat_i32(0); T];
+    if F::CODE_LINES == 4 {
+        let mut running = [s.dot4_start(0); T];
+        for t in 0..T {
+            running[t] = s.dot4_start(word(START, t).cast_signed());
+        }
+        let mask = s.splat_i32(0x0f0f_0f0f);
+        for (j, line) in codes.iter().enumerate() {
+            let line = words(s, line);
+            let (low, high) = (s.and(line, mask), s.and(s.shr::<4>(line), mask));
+            for t in 0..T {
+                running[t] = s.dot4(running[t], low, word(j, t).cast_signed());
+            }
+            for t in 0..T {
+                running[t] = s.dot4(running[t], high, word(j + GROUP / 8, t).cast_signed());
+            }
+        }
+        for t in 0..T {
+            dots[t] = s.dot4_finish(running[t], word(START, t).cast_signed());
+        }
+    } else {
+        for t in 0..T {
+            dots[t] = s.splat_i32(word(START, t).cast_signed());
+        }
+        for (j, line) in codes.iter().enumerate() {
+            let line = s.prepare8(words(s, line));
+            for t in 0..T {
+                dots[t] = s.dot8(dots[t], line, word(j, t).cast_signed());
             }
         }
     }
-
-    /// Adds group `k` of a unit, sixteen rows by `T` tokens, to `sums`; `codes` are the group's lines.
-    #[inline(always)]
-    fn add_group<S: Simd, const T: usize>(
-        self,
-        s: S,
-        unit: &[Line],
-        codes: &[Line],
-        k: usize,
-        x: Group<'_>,
-        sums: &mut [S::F32; T],
-    ) {
-        // SAFETY: callers pass words and tokens that there are.
-        let word = |i: usize, t: usize| unsafe { x.word(i, t) };
-        let mut dots = [s.splat_i32(0); T];
-        if F::CODE_LINES == 4 {
-            let mut running = [s.dot4_start(0); T];
-            for t in 0..T {
-                running[t] = s.dot4_start(word(START, t).cast_signed());
-            }
-            let mask = s.splat_i32(0x0f0f_0f0f);
-            for (j, line) in codes.iter().enumerate() {
-                let line = words(s, line);
-                let (low, high) = (s.and(line, mask), s.and(s.shr::<4>(line), mask));
-                for t in 0..T {
-                    running[t] = s.dot4(running[t], low, word(j, t).cast_signed());
-                }
-                for t in 0..T {
-                    running[t] = s.dot4(running[t], high, word(j + GROUP / 8, t).cast_signed());
-                }
-            }
-            for t in 0..T {
-                dots[t] = s.dot4_finish(running[t], word(START, t).cast_signed());
-            }
-        } else {
-            for t in 0..T {
-                dots[t] = s.splat_i32(word(START, t).cast_signed());
-            }
-            for (j, line) in codes.iter().enumerate() {
-                let line = s.prepare8(words(s, line));
-                for t in 0..T {
-                    dots[t] = s.dot8(dots[t], line, word(j, t).cast_signed());
-                }
-            }
-        }
-        let scales = self.format.scales(s, unit, k);
-        let minima = self.format.minima(s, unit, k);
-        for t in 0..T {
-            let a = s.splat(f32::from_bits(word(SCALE, t)));
-            sums[t] = s.fma(s.from_i32(dots[t]), s.mul(scales, a), sums[t]);
-            if F::MIN {
-                let weighted = s.splat(f32::from_bits(word(WEIGHTED, t)));
-                sums[t] = s.fma(minima, weighted, sums[t]);
-            }
+    let scales = format.scales(s, unit, k);
+    let minima = format.minima(s, unit, k);
+    for t in 0..T {
+        let a = s.splat(f32::from_bits(word(SCALE, t)));
+        sums[t] = s.fma(s.from_i32(dots[t]), s.mul(scales, a), sums[t]);
+        if F::MIN {
+            let weighted = s.splat(f32::from_bits(word(WEIGHTED, t)));
+            sums[t] = s.fma(minima, weighted, sums[t]);
         }
     }
 }

@@ -3,6 +3,7 @@
 mod memory;
 
 use crate::error::Error;
+use crate::float::{FloatRows, Weight, panel_lines, write_panel};
 use crate::int8::panel::{AffinePanel, BlockPanel, PanelFormat, Q4_0Panel, Q4_1Panel, Q8_0Panel};
 use crate::int8::{AffineRows, PanelRows, Q4_0Rows, Q4_1Rows, Q8_0Rows};
 use crate::scratch::Line;
@@ -14,22 +15,16 @@ use std::sync::Arc;
 /// The format of panels.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
+    F32,
+    F16,
+    Bf16,
     Q8_0(Q8_0Panel),
     Q4_0(Q4_0Panel),
     Q4_1(Q4_1Panel),
     Affine4(AffinePanel),
 }
 
-/// What a packed matrix looks like.
-#[derive(Clone, Copy, Debug)]
-enum Form {
-    Panels(Kind),
-    F32,
-    F16,
-    Bf16,
-}
-
-/// Panels of sixteen rows: the weights of a [`PackedMatrix`] of a quantized format.
+/// Panels of sixteen rows: the weights of a [`PackedMatrix`].
 #[derive(Clone, Debug)]
 pub struct Panels {
     part: Part,
@@ -55,6 +50,26 @@ impl Panels {
         self.part.lines * size_of::<Line>()
     }
 
+    pub(crate) fn is_quantized(&self) -> bool {
+        !matches!(self.kind, Kind::F32 | Kind::F16 | Kind::Bf16)
+    }
+
+    /// What messages call the format.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::F32 => "packed F32",
+            Kind::F16 => "packed F16",
+            Kind::Bf16 => "packed BF16",
+            _ => "packed weights",
+        }
+    }
+
+    /// The memory, in the order in which a token reads it: a yardstick for how fast that can be. What stands where may
+    /// change.
+    pub fn as_bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self.lines())
+    }
+
     #[inline(always)]
     pub(crate) fn lines(&self) -> &[Line] {
         self.part.lines()
@@ -78,13 +93,12 @@ impl Part {
 
 /// A weight matrix packed for this crate's kernels, made once when a model is loaded.
 ///
-/// [`Self::as_matrix`] goes wherever the original would, and every kernel gives the same bits with both. Q8_0, Q4_0,
-/// Q4_1 and MLX affine 4-bit come as panels of sixteen rows side by side, read from front to end, which makes
-/// [`crate::gemm_int8`] faster, above all for one token. F32, F16 and BF16 keep their rows. All lie in memory that
-/// asks for huge pages on Linux, which is what one token gains with the latter.
+/// [`Self::as_matrix`] goes wherever the original would, and every kernel gives the same bits with both. All formats
+/// but K-quants come as panels of sixteen rows side by side, read from front to end, which makes products faster, above
+/// all for one token, in memory that asks for huge pages on Linux.
 ///
 /// The memory is as much as the original's, but for rows up to a multiple of 16 and, where a row has an odd number
-/// of groups, half a cache line for sixteen rows ([`Self::bytes`]). A file that the original is mapped from is no
+/// of groups (or of 16-bit numbers), half a cache line for sixteen rows ([`Self::bytes`]). A file that the original is mapped from is no
 /// longer read.
 ///
 /// ```
@@ -106,30 +120,7 @@ impl Part {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct PackedMatrix(Packed);
-
-#[derive(Clone, Debug)]
-enum Packed {
-    Panels(Panels),
-    F32(Rows),
-    F16(Rows),
-    Bf16(Rows),
-}
-
-/// Rows as they were.
-#[derive(Clone, Debug)]
-struct Rows {
-    part: Part,
-    rows: usize,
-    cols: usize,
-}
-
-impl Rows {
-    /// All of them, as numbers of type `T`.
-    fn numbers<T: bytemuck::AnyBitPattern>(&self) -> &[T] {
-        &bytemuck::cast_slice(self.part.lines())[..self.rows * self.cols]
-    }
-}
+pub struct PackedMatrix(Panels);
 
 impl PackedMatrix {
     /// `matrix` packed.
@@ -137,10 +128,10 @@ impl PackedMatrix {
     /// # Errors
     /// [`Error::Unsupported`] for K-quants and for weights that are packed already.
     pub fn new(ctx: Context<'_>, matrix: &Matrix<'_>) -> Result<Self, Error> {
-        let (form, lines) = layout(matrix)?;
+        let (kind, lines) = layout(matrix)?;
         let mut memory = Memory::with_capacity(lines);
         let at = write(ctx, matrix, &mut memory);
-        Ok(Self::of(matrix, form, Part { memory: Arc::new(memory), at, lines }))
+        Ok(Self::of(matrix, kind, Part { memory: Arc::new(memory), at, lines }))
     }
 
     /// All of `matrices` packed, one after the other in one piece of memory, which is freed with the last of them.
@@ -156,31 +147,20 @@ impl PackedMatrix {
         let starts: Vec<usize> = matrices.iter().map(|matrix| write(ctx, matrix, &mut memory)).collect();
         let memory = Arc::new(memory);
         let parts = starts.into_iter().zip(layouts);
-        let packed = |(matrix, (at, (form, lines)))| {
-            Self::of(matrix, form, Part { memory: Arc::clone(&memory), at, lines })
+        let packed = |(matrix, (at, (kind, lines)))| {
+            Self::of(matrix, kind, Part { memory: Arc::clone(&memory), at, lines })
         };
         Ok(matrices.iter().zip(parts).map(packed).collect())
     }
 
-    fn of(matrix: &Matrix<'_>, form: Form, part: Part) -> Self {
-        let (rows, cols) = (matrix.rows(), matrix.cols());
-        Self(match form {
-            Form::Panels(kind) => Packed::Panels(Panels { part, kind, rows, cols }),
-            Form::F32 => Packed::F32(Rows { part, rows, cols }),
-            Form::F16 => Packed::F16(Rows { part, rows, cols }),
-            Form::Bf16 => Packed::Bf16(Rows { part, rows, cols }),
-        })
+    fn of(matrix: &Matrix<'_>, kind: Kind, part: Part) -> Self {
+        Self(Panels { part, kind, rows: matrix.rows(), cols: matrix.cols() })
     }
 
     /// The matrix, for every kernel that takes one.
     #[must_use]
     pub fn as_matrix(&self) -> Matrix<'_> {
-        match &self.0 {
-            Packed::Panels(p) => Matrix::of_packed(Weights::Packed(p), p.rows, p.cols),
-            Packed::F32(w) => Matrix::of_packed(Weights::F32(w.numbers()), w.rows, w.cols),
-            Packed::F16(w) => Matrix::of_packed(Weights::F16(w.numbers()), w.rows, w.cols),
-            Packed::Bf16(w) => Matrix::of_packed(Weights::Bf16(w.numbers()), w.rows, w.cols),
-        }
+        Matrix::of_packed(Weights::Packed(&self.0), self.0.rows, self.0.cols)
     }
 
     /// Outputs.
@@ -203,10 +183,12 @@ impl PackedMatrix {
 }
 
 /// The format that `matrix` will have, and the lines it takes.
-fn layout(matrix: &Matrix<'_>) -> Result<(Form, usize), Error> {
-    let rows = |form| Ok((form, matrix.bytes().div_ceil(size_of::<Line>())));
-    let groups = matrix.cols() / 32;
+fn layout(matrix: &Matrix<'_>) -> Result<(Kind, usize), Error> {
+    let (cols, groups) = (matrix.cols(), matrix.cols() / 32);
     let (kind, panel) = match matrix.weights() {
+        Weights::F32(_) => (Kind::F32, panel_lines(cols, 4)),
+        Weights::F16(_) => (Kind::F16, panel_lines(cols, 2)),
+        Weights::Bf16(_) => (Kind::Bf16, panel_lines(cols, 2)),
         Weights::Q8_0(_) => (Kind::Q8_0(BlockPanel), Q8_0Panel::panel_lines(&BlockPanel, groups)),
         Weights::Q4_0(_) => (Kind::Q4_0(BlockPanel), Q4_0Panel::panel_lines(&BlockPanel, groups)),
         Weights::Q4_1(_) => (Kind::Q4_1(BlockPanel), Q4_1Panel::panel_lines(&BlockPanel, groups)),
@@ -214,9 +196,6 @@ fn layout(matrix: &Matrix<'_>) -> Result<(Form, usize), Error> {
             let format = AffinePanel::of(&affine);
             (Kind::Affine4(format), format.panel_lines(groups))
         }
-        Weights::F32(_) => return rows(Form::F32),
-        Weights::F16(_) => return rows(Form::F16),
-        Weights::Bf16(_) => return rows(Form::Bf16),
         other @ (Weights::Q4K(_) | Weights::Q6K(_) | Weights::Packed(_)) => {
             return Err(Error::Unsupported {
                 what: "PackedMatrix",
@@ -225,7 +204,7 @@ fn layout(matrix: &Matrix<'_>) -> Result<(Form, usize), Error> {
             });
         }
     };
-    Ok((Form::Panels(kind), matrix.rows().div_ceil(LANES) * panel))
+    Ok((kind, matrix.rows().div_ceil(LANES) * panel))
 }
 
 /// Appends a matrix that has a [`layout`] to `memory`; says where they begin.
@@ -236,22 +215,23 @@ fn write(ctx: Context<'_>, matrix: &Matrix<'_>, memory: &mut Memory) -> usize {
         Weights::Q4_0(blocks) => write_rows(ctx, matrix, Q4_0Rows::new(blocks, cols), memory),
         Weights::Q4_1(blocks) => write_rows(ctx, matrix, Q4_1Rows::new(blocks, cols), memory),
         Weights::Affine4(affine) => write_rows(ctx, matrix, AffineRows::new(affine, cols), memory),
-        Weights::F32(w) => copy(ctx, bytemuck::cast_slice(w), memory),
-        Weights::F16(w) => copy(ctx, bytemuck::cast_slice(w), memory),
-        Weights::Bf16(w) => copy(ctx, bytemuck::cast_slice(w), memory),
+        Weights::F32(numbers) => write_floats(ctx, matrix, numbers, memory),
+        Weights::F16(numbers) => write_floats(ctx, matrix, numbers, memory),
+        Weights::Bf16(numbers) => write_floats(ctx, matrix, numbers, memory),
         other => unreachable!("{} have no layout", other.name()),
     }
 }
 
-/// Appends `bytes` as they are, a huge page at a time.
-fn copy(ctx: Context<'_>, bytes: &[u8], memory: &mut Memory) -> usize {
-    const PIECE: usize = 2 << 20;
-    let lines = bytes.len().div_ceil(size_of::<Line>());
-    memory.append(ctx.pool, lines, PIECE / size_of::<Line>(), |i, piece| {
-        let from = &bytes[i * PIECE..];
-        let n = from.len().min(size_of_val(piece));
-        bytemuck::cast_slice_mut(piece)[..n].copy_from_slice(&from[..n]);
-    })
+fn write_floats<W: Weight>(
+    ctx: Context<'_>,
+    matrix: &Matrix<'_>,
+    numbers: &[W],
+    memory: &mut Memory,
+) -> usize {
+    let rows = FloatRows { numbers, rows: matrix.rows(), cols: matrix.cols() };
+    let lines = panel_lines(rows.cols, size_of::<W>());
+    let panels = rows.rows.div_ceil(LANES);
+    memory.append(ctx.pool, panels * lines, lines, |i, panel| write_panel(ctx, rows, i, panel))
 }
 
 fn write_rows<R: PanelRows>(ctx: Context<'_>, matrix: &Matrix<'_>, rows: R, memory: &mut Memory) -> usize {

@@ -1,7 +1,10 @@
 //! Packed weights by themselves; that every product has the same bits with them, the products' own tests say.
 
-use crate::support::{FLOAT_ONLY, Format, INT8, Rng, assert_same, everywhere, plain};
-use halfbyte_cpu_kernels::{Isa, Matrix, PackedMatrix, Weights, reference};
+use crate::support::{FLOAT_ONLY, Format, INT8, Rng, assert_same, everywhere, plain, run};
+use halfbyte_cpu_kernels::{
+    Error, Isa, Matrix, PackedMatrix, Weights, gemm_f32, gemm_f32_each, gemm_int8, gemm_int8_each, reference,
+};
+use halfbyte_q8::Activations;
 
 fn formats() -> impl Iterator<Item = Format> {
     INT8.into_iter().chain(FLOAT_ONLY).filter(|format| !matches!(format, Format::Q4K | Format::Q6K))
@@ -115,4 +118,77 @@ fn refusals_name_the_weights() {
         Matrix::new(Weights::Packed(panels), 2, 32).unwrap_err().to_string(),
         "columns of the packed weights: expected 64, got 32"
     );
+}
+
+/// Whether they share the work, as packed matrices of one format do, or not: formats and packing of three matrices.
+#[test]
+fn several_products_are_those_of_each() {
+    let seed = 20;
+    println!("seed {seed}");
+    let mut rng = Rng(seed);
+    let cases = [
+        ([Format::Q4_0; 3], true),
+        ([Format::Q8_0; 3], true),
+        ([Format::Q4_1; 3], true),
+        ([INT8[4]; 3], true),
+        ([Format::F16; 3], true),
+        ([Format::F32; 3], true),
+        ([Format::Bf16; 3], true),
+        ([Format::Q4_0; 3], false),
+        ([Format::F16; 3], false),
+        ([Format::Q4_0, Format::Q8_0, Format::Q4_0], true),
+        ([Format::F32, Format::F16, Format::F32], true),
+    ];
+    let (rows, cols) = ([40, 16, 7], 320);
+    for (formats, pack) in cases {
+        let stored: [_; 3] = core::array::from_fn(|i| formats[i].random(rows[i], cols, &mut rng));
+        let plain_matrices: [Matrix<'_>; 3] = core::array::from_fn(|i| stored[i].rows(0, rows[i], cols));
+        let packed = plain_matrices.map(|w| PackedMatrix::new(plain(), &w).unwrap());
+        let matrices: [Matrix<'_>; 3] =
+            core::array::from_fn(|i| if pack { packed[i].as_matrix() } else { plain_matrices[i] });
+        for tokens in [1, 5] {
+            let x = rng.vector(tokens * cols);
+            let mut int8 = Activations::new();
+            int8.quantize(&x, tokens, cols).unwrap();
+            let quantized = matrices.iter().all(Matrix::supports_int8);
+            for ctx in everywhere() {
+                let one = |i: usize, y: &mut [f32]| match quantized {
+                    true => gemm_int8(ctx, &matrices[i], &int8, y).unwrap(),
+                    false => gemm_f32(ctx, &matrices[i], &x, tokens, y).unwrap(),
+                };
+                let want = [0, 1, 2].map(|i| run(plain(), tokens * rows[i], |_, y| one(i, y)));
+                let mut got = rows.map(|rows| vec![f32::NAN; tokens * rows]);
+                let [a, b, c] = &mut got;
+                let products = [(&matrices[0], &mut a[..]), (&matrices[1], b), (&matrices[2], c)];
+                match quantized {
+                    true => gemm_int8_each(ctx, products, &int8).unwrap(),
+                    false => gemm_f32_each(ctx, products, &x, tokens).unwrap(),
+                }
+                for (got, want) in got.iter().zip(&want) {
+                    assert_same(got, want, &format!("{formats:?}, packed {pack}, on {}", ctx.isa));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn several_products_refuse_before_any_is_written() {
+    let (q4, f16) = (Format::Q4_0.random(2, 64, &mut Rng(1)), Format::F16.random(3, 64, &mut Rng(2)));
+    let (q4, f16) = (q4.rows(0, 2, 64), f16.rows(0, 3, 64));
+    let packed = PackedMatrix::new(plain(), &f16).unwrap();
+    let mut x = Activations::new();
+    x.quantize(&[1.0; 64], 1, 64).unwrap();
+    let (mut a, mut b) = ([7.0; 2], [7.0; 3]);
+    for (w, name) in [(f16, "F16"), (packed.as_matrix(), "packed F16")] {
+        let error = gemm_int8_each(plain(), [(&q4, &mut a[..]), (&w, &mut b)], &x).unwrap_err();
+        assert!(matches!(error, Error::Unsupported { got, .. } if got == name), "{error}");
+    }
+    let error = gemm_int8_each(plain(), [(&q4, &mut a[..]), (&q4, &mut b)], &x).unwrap_err();
+    assert_eq!(error, Error::Length { what: "y", expected: 2, got: 3 });
+    let error = gemm_f32_each(plain(), [(&q4, &mut a[..]), (&q4, &mut b)], &[1.0; 64], 1).unwrap_err();
+    assert_eq!(error, Error::Length { what: "y", expected: 2, got: 3 });
+    assert_eq!((a, b), ([7.0; 2], [7.0; 3]));
+    assert_eq!(gemm_f32_each(plain(), [], &[], 1), Ok(()));
+    assert_eq!(gemm_int8_each(plain(), [], &x), Ok(()));
 }

@@ -23,8 +23,7 @@ Ctrl-C stops a reply, or clears the line. A space in front sends a line that beg
 
 pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> Result<()> {
     let gguf = engine::open(global.model.as_deref())?;
-    let engine = Engine::new(&gguf, global)?;
-    let tokenizer = engine.tokenizer(global)?;
+    let (engine, tokenizer) = Engine::with_tokenizer(&gguf, global)?;
     let template = ChatTemplate::new(&tokenizer)
         .with_context(|| format!("{} can't chat (it can `run`; --model names another)", engine.name))?;
     let sampler = sampling::sampler(&args.sampling)?;

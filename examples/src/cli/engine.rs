@@ -100,9 +100,32 @@ impl<'a> Engine<'a> {
         Ok(Self { name, model, pool, threads, isa, options, gguf })
     }
 
+    /// The model and its [tokenizer](Self::tokenizer), which is built beside the packing of the weights where there is
+    /// more than one thread: it takes about as long.
+    pub(crate) fn with_tokenizer(gguf: &'a Gguf, global: &GlobalArgs) -> Result<(Self, Tokenizer)> {
+        if threads(global)?.value == 1 {
+            let engine = Self::new(gguf, global)?;
+            let tokenizer = engine.tokenizer(global)?;
+            return Ok((engine, tokenizer));
+        }
+        let (engine, tokenizer) = std::thread::scope(|scope| {
+            let tokenizer = scope.spawn(|| tokenizer(global, gguf));
+            let engine = Self::new(gguf, global);
+            (engine, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        // A model that can't be used is the first thing to say, as above.
+        let engine = engine?;
+        let tokenizer = engine.fitting(tokenizer?)?;
+        Ok((engine, tokenizer))
+    }
+
     /// The model's tokenizer, which has a text for every token that the model can choose.
     pub(crate) fn tokenizer(&self, global: &GlobalArgs) -> Result<Tokenizer> {
-        let tokenizer = tokenizer(global, self.gguf)?;
+        self.fitting(tokenizer(global, self.gguf)?)
+    }
+
+    /// `tokenizer`, if it has as many tokens as the model.
+    fn fitting(&self, tokenizer: Tokenizer) -> Result<Tokenizer> {
         let (tokens, rows) = (tokenizer.n_vocab(), self.model.config().n_vocab);
         if tokens != rows {
             bail!(

@@ -5,7 +5,8 @@ use super::weights::{LayerWeights, Linear};
 use super::{Config, Error};
 use halfbyte_attention::{AttentionParams, KvCache, attention};
 use halfbyte_cpu_kernels::{
-    Context, Matrix, RopeTable, add_assign, gemm_f32, gemm_int8, quantize_activations, rms_norm, rope, swiglu,
+    Context, Matrix, RopeTable, add_assign, gemm_f32_each, gemm_int8_each, quantize_activations, rms_norm,
+    rope, swiglu,
 };
 use halfbyte_q8::Activations;
 use std::ops::Range;
@@ -66,8 +67,9 @@ impl Step<'_> {
         rms_norm(ctx, &b.x, &w.attention_norm, c.norm_eps, &mut b.h)?;
         let consumers = [w.q.weight.matrix(), w.k.weight.matrix(), w.v.weight.matrix()];
         let input = Input::new(ctx, self.activations, &b.h, self.rows, &mut b.int8, consumers)?;
+        let [q, k, v] = consumers;
+        input.times_each([(q, &mut b.q), (k, &mut b.k), (v, &mut b.v)])?;
         for (linear, y) in [(&w.q, &mut b.q), (&w.k, &mut b.k), (&w.v, &mut b.v)] {
-            input.times(&linear.weight.matrix(), y)?;
             add_bias(linear, y);
         }
         if let Some([q_norm, k_norm]) = &w.head_norms {
@@ -115,8 +117,7 @@ impl Step<'_> {
         b.h.resize(b.x.len(), 0.0);
         rms_norm(ctx, &b.x, &w.feed_forward_norm, self.config.norm_eps, &mut b.h)?;
         let input = Input::new(ctx, self.activations, &b.h, self.rows, &mut b.int8, [gate, up])?;
-        input.times(&gate, &mut b.gate)?;
-        input.times(&up, &mut b.up)?;
+        input.times_each([(gate, &mut b.gate), (up, &mut b.up)])?;
         b.hidden.resize(b.gate.len(), 0.0);
         Ok(swiglu(ctx, &b.gate, &b.up, &mut b.hidden)?)
     }
@@ -169,10 +170,30 @@ impl<'a> Input<'a> {
 
     /// `y = W x` for all rows; `y` takes the size.
     pub(super) fn times(&self, w: &Matrix<'_>, y: &mut Vec<f32>) -> Result<(), Error> {
-        y.resize(self.rows * w.rows(), 0.0);
+        self.times_each([(*w, y)])
+    }
+
+    /// The same for several matrices, together where they take the same kind of input.
+    pub(super) fn times_each<const N: usize>(
+        &self,
+        mut products: [(Matrix<'_>, &mut Vec<f32>); N],
+    ) -> Result<(), Error> {
+        for (w, y) in &mut products {
+            y.resize(self.rows * w.rows(), 0.0);
+        }
+        let takes_int8 = products.iter().filter(|(w, _)| w.supports_int8()).count();
         match self.int8 {
-            Some(int8) if w.supports_int8() => Ok(gemm_int8(self.ctx, w, int8, y)?),
-            _ => Ok(gemm_f32(self.ctx, w, self.x, self.rows, y)?),
+            Some(_) if takes_int8 > 0 && takes_int8 < N => {
+                products.into_iter().try_for_each(|(w, y)| self.times(&w, y))
+            }
+            Some(int8) if takes_int8 == N => {
+                let products = products.each_mut().map(|(w, y)| (&*w, y.as_mut_slice()));
+                Ok(gemm_int8_each(self.ctx, products, int8)?)
+            }
+            _ => {
+                let products = products.each_mut().map(|(w, y)| (&*w, y.as_mut_slice()));
+                Ok(gemm_f32_each(self.ctx, products, self.x, self.rows)?)
+            }
         }
     }
 }
