@@ -2,15 +2,16 @@
 
 mod attention;
 mod cache;
-mod element;
 mod error;
 mod output;
 mod params;
 pub mod reference;
+mod rows;
 mod split;
 mod tile;
 
-pub use attention::attention;
-pub use cache::{KvCache, KvType};
+pub use attention::{attention, attention_with_sinks};
+pub use cache::KvCache;
 pub use error::Error;
 pub use params::AttentionParams;
+pub use rows::KvType;

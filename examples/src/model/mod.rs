@@ -12,6 +12,7 @@
 mod config;
 mod error;
 mod layerwise;
+mod profile;
 mod session;
 mod step;
 mod weights;
@@ -19,6 +20,7 @@ mod weights;
 pub use config::{Architecture, Config};
 pub use error::Error;
 pub use layerwise::{Layerwise, Stage, Visitor};
+pub use profile::{Phase, PhaseTotals, Profile};
 pub use session::{ActivationType, Session, SessionOptions};
 
 use crate::gguf::Gguf;

@@ -1,6 +1,7 @@
 //! One conversation: the KV caches, the working memory, and the forward pass.
 
-use super::step::{Buffers, Input, Step, attention_params, embed};
+use super::profile::{Phase, Profile};
+use super::step::{Buffers, Input, Step, attention_params, embed, matrix_work};
 use super::{Error, Model};
 use halfbyte_attention::{AttentionParams, KvCache, KvType};
 use halfbyte_cpu_kernels::{Context, RopeTable, rms_norm};
@@ -154,6 +155,16 @@ impl<'m> Session<'m> {
         Ok(())
     }
 
+    /// Begins to time the phases of forward passes. It makes them a little slower: two clock readings a phase at most.
+    pub fn start_profile(&mut self) {
+        self.buffers.profiler.start();
+    }
+
+    /// Ends that, and gives what was found since [`Session::start_profile`].
+    pub fn finish_profile(&mut self) -> Profile {
+        self.buffers.profiler.finish()
+    }
+
     fn check(&self, ids: &[u32]) -> Result<(), Error> {
         let n_vocab = self.model.config.n_vocab;
         if ids.is_empty() {
@@ -174,8 +185,10 @@ impl<'m> Session<'m> {
         let weights = &self.model.weights;
         let first = self.len();
         self.rope.extend_to(first + ids.len());
+        self.buffers.profiler.restart();
         self.buffers.x.resize(ids.len() * self.model.config.width, 0.0);
         embed(self.ctx, &weights.embedding.matrix(), ids, &mut self.buffers.x)?;
+        self.buffers.profiler.plain(Phase::Embedding);
         let step = Step {
             ctx: self.ctx,
             config: &self.model.config,
@@ -198,11 +211,15 @@ impl<'m> Session<'m> {
     fn logits(&mut self, first: usize, rows: usize) -> Result<(), Error> {
         let (weights, config) = (&self.model.weights, &self.model.config);
         let b = &mut self.buffers;
+        b.profiler.restart();
         let x = &b.x[first * config.width..][..rows * config.width];
         b.h.resize(x.len(), 0.0);
         rms_norm(self.ctx, x, &weights.norm, config.norm_eps, &mut b.h)?;
+        b.profiler.plain(Phase::Norms);
         let output = weights.output.matrix();
         let input = Input::new(self.ctx, self.options.activations, &b.h, rows, &mut b.int8, [output])?;
-        input.times(&output, &mut b.logits)
+        input.times(&output, &mut b.logits)?;
+        b.profiler.lap(Phase::Logits, || matrix_work(&[output], rows));
+        Ok(())
     }
 }
