@@ -1,50 +1,51 @@
-//! The entry point: checks, then one kernel run a tile.
+//! The entry points: checks, then one kernel run a tile.
 
-use crate::cache::{KvCache, Planes, Store};
-use crate::element::Element;
+use crate::cache::KvCache;
 use crate::error::{Error, check_len, check_shape};
 use crate::output::Output;
 use crate::params::AttentionParams;
 use crate::split::Split;
-use crate::tile::{Tile, with_scratch};
+use crate::tile::{CHUNK, Goal, MAX_QUERIES, Merge, Queries, Sinks, Tile, record, with_parts, with_scratch};
 use halfbyte_cpu_kernels::Context;
 use halfbyte_cpu_kernels::simd::LANES;
 
 /// Multiplications below which waking other threads takes longer than the work: some microseconds of one core.
 const WORTH_SHARING: usize = 1 << 17;
 
-/// Causal attention of query rows over a cache, for decode (one row) and prefill alike.
+/// Attention of query rows over a cache, for decode (one row) and prefill alike.
 ///
 /// ```text
-/// score[r, h, j] = scale * sum over d of q[r, h, d] * key[j, h / group, d]     j = 0 ..= first + r
+/// s[r, h, j]     = scale * sum over d of q[r, h, d] * key[j, h / group, d]
+/// score[r, h, j] = s, or soft_cap * tanh(s / soft_cap)             for the keys j that row r sees
 /// out[r, h]      = sum over j of softmax(score[r, h])[j] * value[j, h / group]
 /// ```
 ///
 /// `q` and `out` are rows of `n_heads * head_dim` numbers, head after head; their length gives the number of
-/// rows. Row `r` stands at position `first + r` and sees the keys up to its own, so keys and values are appended
-/// before this is called. What the cache holds at later positions has no influence, not even if it is NaN.
+/// rows. Row `r` stands at position `first + r` and sees what [`AttentionParams::visible`] says: without further ado the
+/// keys up to its own, so keys and values are appended before this is called. What the cache holds at other positions
+/// has no influence, not even if it is NaN. A row that sees no key gets zeros.
 ///
 /// # Numerics
-/// A head's output is a function of its query, of the keys and values it sees, and of `params`, to the bit: rows
-/// beside it, how a prompt was cut into calls, the threads and the ISA do not matter. All arithmetic is f32. With
-/// finite input, `u = 2^-24`, `n` keys, `A` the largest `|scale| * sum of |q[d] * key[d]|` and `V` the largest
-/// `|value|`, an output is within
+/// A head's output is a function of its query, of the keys and values it sees with their positions, and of `params`, to
+/// the bit: rows beside it, how a prompt was cut into calls, the threads and the ISA do not matter. All arithmetic is f32,
+/// on what the cache's type has kept. With finite input, `u = 2^-24`, `n` keys, `A` the largest
+/// `|scale| * sum of |q[d] * key[d]|` and `V` the largest `|value|`, an output is within
 ///
 /// ```text
-/// u * V * (2 * (head_dim / 16 + 12) * A + 2 * n + 32)
+/// u * V * (2 * (head_dim / 16 + 12) * A + 2 * n + 32)             with a soft cap 20 in place of 12
 /// ```
 ///
 /// of the exact one for the numbers in the cache, as long as `A`, `n * V` and `scale * q` are within f32.
 /// Otherwise IEEE arithmetic decides, the same way on every ISA:
 /// - NaN in a query, or in a key or value that it sees, gives NaN (`0x7fc00000`, no other);
-/// - a score of +inf gives NaN (`inf - inf`), a score of -inf weighs exactly 0;
+/// - a score of +inf gives NaN (`inf - inf`), a score of -inf weighs exactly 0; a soft cap makes both finite;
 /// - if every score is -inf the output is exactly 0;
 /// - an infinite value that is seen gives an infinity or NaN, even where its weight has underflowed to 0.
 ///
 /// # Errors
 /// [`Error::NotWholeRows`] if `q` is not whole rows, [`Error::Length`] if `out` has another length than `q`,
-/// [`Error::Shape`] if `cache` has other heads than `params`, [`Error::Position`] if a row's own position is not
-/// in the cache yet. `out` is unchanged then.
+/// [`Error::Shape`] if `cache` has other heads than `params`, [`Error::Position`] if attention is causal and a row's own
+/// position is not in the cache yet. `out` is unchanged then.
 pub fn attention(
     ctx: Context<'_>,
     params: AttentionParams,
@@ -53,9 +54,56 @@ pub fn attention(
     first: usize,
     out: &mut [f32],
 ) -> Result<(), Error> {
-    if params.window().is_some() || params.soft_cap().is_some() || !params.causal() {
-        return Err(Error::Unsupported { what: "a window, a soft cap or attention that is not causal" });
+    run(ctx, params, None, q, cache, first, out)
+}
+
+/// [`attention`] with a sink: one logit for each query head, a score that every row has besides those of its keys. Its
+/// value is 0, so it takes weight from the keys and adds nothing. It is neither scaled nor capped; -inf is no sink.
+///
+/// ```
+/// use halfbyte_attention::{AttentionParams, KvCache, KvType, attention_with_sinks};
+/// use halfbyte_cpu_kernels::Context;
+/// use halfbyte_threadpool::ThreadPool;
+///
+/// let pool = ThreadPool::new(1)?;
+/// let ctx = Context::new(&pool)?;
+/// let params = AttentionParams::new(1, 1, 1, 1.0)?;
+/// let mut cache = KvCache::new(KvType::F32, 1, 1, 2)?;
+/// cache.append(ctx.isa, &[0.0, 0.0], &[4.0, 8.0], 2)?;
+/// let mut out = [0.0];
+/// // Two keys and a sink, all with score 0: a third of the weight each.
+/// attention_with_sinks(ctx, params, &[0.0], &[1.0], &cache, 1, &mut out)?;
+/// assert_eq!(out, [4.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// As [`attention`]; [`Error::Length`] unless there is a sink for each head, [`Error::Sink`] for one that is NaN or +inf.
+pub fn attention_with_sinks(
+    ctx: Context<'_>,
+    params: AttentionParams,
+    sinks: &[f32],
+    q: &[f32],
+    cache: &KvCache,
+    first: usize,
+    out: &mut [f32],
+) -> Result<(), Error> {
+    check_len("sinks", params.n_heads(), sinks.len())?;
+    if let Some(head) = sinks.iter().position(|sink| sink.is_nan() || *sink == f32::INFINITY) {
+        return Err(Error::Sink { head, got: sinks[head] });
     }
+    run(ctx, params, Some(sinks), q, cache, first, out)
+}
+
+fn run(
+    ctx: Context<'_>,
+    params: AttentionParams,
+    sinks: Sinks<'_>,
+    q: &[f32],
+    cache: &KvCache,
+    first: usize,
+    out: &mut [f32],
+) -> Result<(), Error> {
     check_shape("n_kv_heads", params.n_kv_heads(), cache.n_kv_heads())?;
     check_shape("head_dim", params.head_dim(), cache.head_dim())?;
     let width = params.n_heads().checked_mul(params.head_dim()).ok_or(Error::NotWholeRows {
@@ -68,72 +116,99 @@ pub fn attention(
     }
     check_len("out", q.len(), out.len())?;
     let rows = q.len() / width;
-    if first.checked_add(rows).is_none_or(|end| end > cache.len()) {
+    let limit = if params.causal() { cache.len() } else { usize::MAX };
+    if first.checked_add(rows).is_none_or(|end| end > limit) {
         return Err(Error::Position { first, rows, len: cache.len() });
     }
-    let call = Call { ctx, params, q, first, rows, head_len: cache.capacity() * cache.stride() };
-    let out = Output::new(out);
-    match cache.store() {
-        Store::F32(planes) => call.run(planes, &out),
-        Store::F16(planes) => call.run(planes, &out),
+    if rows > 0 {
+        let queries = Queries {
+            params,
+            sinks,
+            len: cache.len(),
+            kv_head: 0,
+            first_position: first,
+            first: 0,
+            n: rows * params.group(),
+        };
+        // 64 and 128 have loops of known length.
+        let call = Call { ctx, q, cache, queries, out: &Output::new(out) };
+        match params.head_dim().div_ceil(LANES) {
+            4 => call.run::<4>(),
+            8 => call.run::<8>(),
+            _ => call.run::<0>(),
+        }
     }
     Ok(())
 }
 
-/// The checked arguments of a call.
+/// The checked arguments of a call with at least one row.
 #[derive(Clone, Copy)]
 struct Call<'a> {
     ctx: Context<'a>,
-    params: AttentionParams,
     q: &'a [f32],
-    first: usize,
-    rows: usize,
-    /// Elements of a key/value head in the cache.
-    head_len: usize,
+    cache: &'a KvCache,
+    /// All of one key/value head.
+    queries: Queries<'a>,
+    out: &'a Output<'a>,
 }
 
 impl Call<'_> {
-    /// Picks the kernel for the head's width: 64 and 128 have loops of known length.
-    fn run<E: Element>(self, planes: &Planes<E>, out: &Output<'_>) {
-        match self.params.head_dim().div_ceil(LANES) {
-            4 => self.tiles::<E, 4>(planes, out),
-            8 => self.tiles::<E, 8>(planes, out),
-            _ => self.tiles::<E, 0>(planes, out),
-        }
-    }
-
-    fn tiles<E: Element, const VECTORS: usize>(self, planes: &Planes<E>, out: &Output<'_>) {
-        let n_kv_heads = self.params.n_kv_heads();
-        let queries = self.rows * self.params.group();
-        let multiplications = self.q.len().saturating_mul(self.first + self.rows);
+    fn run<const VECTORS: usize>(self) {
+        let (n, n_kv_heads) = (self.queries.n, self.cache.n_kv_heads());
+        let chunks = self.queries.all_chunks().len();
+        let multiplications = self.q.len().saturating_mul(self.queries.len.min(chunks * CHUNK));
         let threads = if multiplications < WORTH_SHARING { 1 } else { self.ctx.pool.threads() };
-        let split = Split::new(queries, n_kv_heads, threads);
-        let item = |i: usize| {
-            let (kv_head, first_query, n) = split.item(i);
-            self.tile::<E, VECTORS>(planes, out, kv_head, first_query, n);
-        };
+        if threads > 1 && chunks > 1 && n <= MAX_QUERIES {
+            self.chunk_by_chunk::<VECTORS>();
+            return;
+        }
+        let split = Split::new(n, n_kv_heads, threads);
+        self.share(threads, split.items(), |i| {
+            let (kv_head, first, n) = split.item(i);
+            self.tile::<VECTORS>(Queries { kv_head, first, n, ..self.queries }, Goal::Output(self.out));
+        });
+    }
+
+    /// Few queries and many keys: every chunk of a key/value head's keys is an item, and then they are merged.
+    fn chunk_by_chunk<const VECTORS: usize>(self) {
+        let Self { queries, cache, ctx, out, .. } = self;
+        let (chunks, n_kv_heads) = (queries.all_chunks(), cache.n_kv_heads());
+        let vectors = cache.head_dim().div_ceil(LANES);
+        let item_len = queries.n * record(vectors);
+        let head_len = chunks.len() * item_len;
+        with_parts(n_kv_heads * head_len, |parts| {
+            let records = Output::new(parts);
+            self.share(ctx.pool.threads(), n_kv_heads * chunks.len(), |i| {
+                // SAFETY: item `i` has these records to itself.
+                let part = unsafe { records.head(i * item_len, item_len) };
+                let (kv_head, chunk) = (i / chunks.len(), chunks.start + i % chunks.len());
+                self.tile::<VECTORS>(Queries { kv_head, ..queries }, Goal::Chunk(chunk, part));
+            });
+            let threads = if parts.len() < WORTH_SHARING { 1 } else { ctx.pool.threads() };
+            let parts = &*parts;
+            self.share(threads, n_kv_heads, |kv_head| {
+                let queries = Queries { kv_head, ..queries };
+                let records = &parts[kv_head * head_len..][..head_len];
+                with_scratch(vectors, |scratch| {
+                    let total = &mut scratch.total[..record(vectors)];
+                    ctx.isa.dispatch(Merge { queries, records, total, out });
+                });
+            });
+        });
+    }
+
+    fn share(self, threads: usize, items: usize, item: impl Fn(usize) + Sync) {
         if threads == 1 {
-            (0..split.items()).for_each(item);
+            (0..items).for_each(item);
         } else {
-            self.ctx.pool.par_for(split.items(), 1, item);
+            self.ctx.pool.par_for(items, 1, item);
         }
     }
 
-    fn tile<E: Element, const VECTORS: usize>(
-        self,
-        planes: &Planes<E>,
-        out: &Output<'_>,
-        kv_head: usize,
-        first_query: usize,
-        n: usize,
-    ) {
-        let head = kv_head * self.head_len..(kv_head + 1) * self.head_len;
-        let (keys, values) = (&planes.keys.as_slice()[head.clone()], &planes.values.as_slice()[head]);
-        let Self { params, q, first: first_position, .. } = self;
-        with_scratch(params.head_dim().div_ceil(LANES), |scratch| {
-            let tile =
-                Tile { params, q, keys, values, kv_head, first_position, first_query, n, scratch, out };
-            self.ctx.isa.dispatch::<Tile<'_, E, VECTORS>>(tile);
+    fn tile<const VECTORS: usize>(self, queries: Queries<'_>, goal: Goal<'_>) {
+        let [keys, values] = self.cache.head(queries.kv_head);
+        with_scratch(self.cache.head_dim().div_ceil(LANES), |scratch| {
+            self.ctx.isa.dispatch(Tile::<VECTORS> { queries, q: self.q, keys, values, scratch, goal });
         });
     }
 }

@@ -1,41 +1,17 @@
 //! The keys and values of one layer.
 //!
 //! ```text
-//! keys, values: [kv head][position][head_dim, zeros up to a multiple of 16]
+//! keys, values: [kv head][position][a row, as `rows` says]
 //! ```
 //!
-//! The positions of a head lie one after the other, so that attention streams through memory; the padding lets
+//! The positions of a head lie one after the other, so that attention streams through memory; a row's padding lets
 //! kernels read whole vectors and stays zero for the life of the cache, so it adds nothing to a dot product.
 
-use crate::element::Element;
 use crate::error::{Error, check_len, check_positive};
+use crate::rows::{Append, KvType, Rows};
 use core::fmt;
-use core::mem::size_of;
-use half::f16;
 use halfbyte_cpu_kernels::Isa;
-use halfbyte_cpu_kernels::simd::{Kernel, LANES, Simd};
-
-/// How a cache stores its numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum KvType {
-    /// f32: exact, 4 bytes.
-    F32,
-    /// IEEE half precision, 2 bytes: rounded to nearest even; magnitudes from 65520 on become infinite, those
-    /// below 2^-14 lose digits and those up to 2^-25 become zero.
-    F16,
-}
-
-impl KvType {
-    /// Bytes of one stored number.
-    #[must_use]
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::F32 => size_of::<f32>(),
-            Self::F16 => size_of::<f16>(),
-        }
-    }
-}
+use halfbyte_cpu_kernels::simd::LANES;
 
 /// The keys and values of one layer, for the positions `0..len()`.
 ///
@@ -55,58 +31,41 @@ impl KvType {
 /// # Ok::<(), halfbyte_attention::Error>(())
 /// ```
 pub struct KvCache {
+    kind: KvType,
     n_kv_heads: usize,
     head_dim: usize,
     capacity: usize,
     len: usize,
-    store: Store,
+    keys: Aligned,
+    values: Aligned,
 }
 
-/// The numbers, by type.
-pub(crate) enum Store {
-    F32(Planes<f32>),
-    F16(Planes<f16>),
-}
-
-/// Keys and values, each laid out as the module says.
-pub(crate) struct Planes<E> {
-    pub(crate) keys: Aligned<E>,
-    pub(crate) values: Aligned<E>,
-}
-
-impl<E: Element> Planes<E> {
-    fn zeroed(len: usize) -> Option<Self> {
-        Some(Self { keys: Aligned::zeroed(len)?, values: Aligned::zeroed(len)? })
-    }
-}
-
-/// A zeroed array that starts on a cache line.
+/// Zeroed bytes that start on a cache line.
 ///
-/// The allocation itself has only the alignment of `E`: allocators hand out lazily committed zeros for small
-/// alignments alone, and clear the memory by hand for larger ones.
-pub(crate) struct Aligned<E> {
-    memory: Box<[E]>,
+/// The allocation itself has no alignment: allocators hand out lazily committed zeros for small alignments alone,
+/// and clear the memory by hand for larger ones.
+struct Aligned {
+    memory: Box<[u8]>,
     start: usize,
     len: usize,
 }
 
-impl<E: Element> Aligned<E> {
+impl Aligned {
     const LINE: usize = 64;
 
     /// `None` if there is no memory for it.
     fn zeroed(len: usize) -> Option<Self> {
-        let spare = Self::LINE / size_of::<E>();
-        let memory = bytemuck::allocation::try_zeroed_slice_box::<E>(len.checked_add(spare)?).ok()?;
+        let memory: Box<[u8]> =
+            bytemuck::allocation::try_zeroed_slice_box(len.checked_add(Self::LINE)?).ok()?;
         let beyond = memory.as_ptr().addr() % Self::LINE;
-        let start = (Self::LINE - beyond) % Self::LINE / size_of::<E>();
-        Some(Self { memory, start, len })
+        Some(Self { memory, start: (Self::LINE - beyond) % Self::LINE, len })
     }
 
-    pub(crate) fn as_slice(&self) -> &[E] {
+    fn as_slice(&self) -> &[u8] {
         &self.memory[self.start..][..self.len]
     }
 
-    fn as_mut_slice(&mut self) -> &mut [E] {
+    fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..][..self.len]
     }
 }
@@ -120,15 +79,15 @@ impl KvCache {
         check_positive("n_kv_heads", n_kv_heads)?;
         check_positive("head_dim", head_dim)?;
         check_positive("capacity", capacity)?;
-        let store = head_dim
-            .checked_next_multiple_of(LANES)
-            .and_then(|stride| stride.checked_mul(n_kv_heads)?.checked_mul(capacity))
-            .and_then(|len| match kind {
-                KvType::F32 => Planes::zeroed(len).map(Store::F32),
-                KvType::F16 => Planes::zeroed(len).map(Store::F16),
-            })
-            .ok_or(Error::TooLarge { capacity, n_kv_heads, head_dim, bytes_per_element: kind.bytes() })?;
-        Ok(Self { n_kv_heads, head_dim, capacity, len: 0, store })
+        // A row takes at most four bytes a number, padded, and a scale.
+        let bytes = head_dim
+            .checked_next_multiple_of(2 * LANES)
+            .and_then(|padded| padded.checked_mul(2 * size_of::<f32>()))
+            .and_then(|_| kind.row_bytes(head_dim).checked_mul(n_kv_heads)?.checked_mul(capacity));
+        let planes = bytes.and_then(|bytes| Some((Aligned::zeroed(bytes)?, Aligned::zeroed(bytes)?)));
+        let (keys, values) =
+            planes.ok_or(Error::TooLarge { capacity, n_kv_heads, head_dim, kv_type: kind.name() })?;
+        Ok(Self { kind, n_kv_heads, head_dim, capacity, len: 0, keys, values })
     }
 
     /// Adds `rows` positions. `k` and `v` are `rows` rows of `n_kv_heads * head_dim` numbers, a row being a
@@ -145,20 +104,10 @@ impl KvCache {
         let expected = rows * self.n_kv_heads * self.head_dim;
         check_len("k", expected, k.len())?;
         check_len("v", expected, v.len())?;
-        let Self { n_kv_heads, head_dim, capacity, len, .. } = *self;
-        match &mut self.store {
-            Store::F32(planes) => {
-                for (from, to) in [(k, &mut planes.keys), (v, &mut planes.values)] {
-                    let to = to.as_mut_slice();
-                    isa.dispatch(Append { from, to, n_kv_heads, head_dim, capacity, len });
-                }
-            }
-            Store::F16(planes) => {
-                for (from, to) in [(k, &mut planes.keys), (v, &mut planes.values)] {
-                    let to = to.as_mut_slice();
-                    isa.dispatch(Append { from, to, n_kv_heads, head_dim, capacity, len });
-                }
-            }
+        let Self { kind, n_kv_heads, head_dim, capacity, len, .. } = *self;
+        for (from, to) in [(k, &mut self.keys), (v, &mut self.values)] {
+            let to = to.as_mut_slice();
+            Append { kind, from, to, n_heads: n_kv_heads, head_dim, capacity, len }.run_on(isa);
         }
         self.len += rows;
         Ok(())
@@ -207,25 +156,24 @@ impl KvCache {
     /// How the numbers are stored.
     #[must_use]
     pub const fn kv_type(&self) -> KvType {
-        match self.store {
-            Store::F32(_) => KvType::F32,
-            Store::F16(_) => KvType::F16,
-        }
+        self.kind
     }
 
     /// Bytes reserved for keys and values, padding included: what the cache takes up when it is full.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        2 * self.capacity * self.n_kv_heads * self.stride() * self.kv_type().bytes()
+        2 * self.capacity * self.n_kv_heads * self.kind.row_bytes(self.head_dim)
     }
 
-    /// Elements from one position to the next.
-    pub(crate) const fn stride(&self) -> usize {
-        self.head_dim.next_multiple_of(LANES)
-    }
-
-    pub(crate) const fn store(&self) -> &Store {
-        &self.store
+    /// The keys and the values of head `kv_head`, at all positions that were ever written.
+    pub(crate) fn head(&self, kv_head: usize) -> [Rows<'_>; 2] {
+        let row_bytes = self.kind.row_bytes(self.head_dim);
+        let head = self.capacity * row_bytes;
+        [&self.keys, &self.values].map(|plane| Rows {
+            kind: self.kind,
+            bytes: &plane.as_slice()[kv_head * head..][..head],
+            row_bytes,
+        })
     }
 }
 
@@ -238,34 +186,5 @@ impl fmt::Debug for KvCache {
             .field("len", &self.len)
             .field("capacity", &self.capacity)
             .finish_non_exhaustive()
-    }
-}
-
-/// Writes the rows of `from` at position `len` on.
-struct Append<'a, E> {
-    from: &'a [f32],
-    to: &'a mut [E],
-    n_kv_heads: usize,
-    head_dim: usize,
-    capacity: usize,
-    len: usize,
-}
-
-impl<E: Element> Kernel for Append<'_, E> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let stride = self.head_dim.next_multiple_of(LANES);
-        for (i, head) in self.from.chunks_exact(self.head_dim).enumerate() {
-            let (row, kv_head) = (i / self.n_kv_heads, i % self.n_kv_heads);
-            let at = (kv_head * self.capacity + self.len + row) * stride;
-            let to = &mut self.to[at..][..stride];
-            for (x, y) in head.chunks(LANES).zip(to.chunks_exact_mut(LANES)) {
-                let x = if x.len() == LANES { s.load_slice(x) } else { s.load_partial(x) };
-                // SAFETY: `y` has 16 elements.
-                unsafe { E::store(s, y.as_mut_ptr(), x) };
-            }
-        }
     }
 }

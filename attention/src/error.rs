@@ -58,12 +58,6 @@ pub enum Error {
         /// Its logit.
         got: f32,
     },
-    /// The parameters ask for something that there is no kernel for.
-    #[error("{what} is not supported here")]
-    Unsupported {
-        /// What.
-        what: &'static str,
-    },
     /// The parameters and the cache disagree on a size.
     #[error("{what}: the parameters say {expected}, the cache has {got}")]
     Shape {
@@ -98,7 +92,7 @@ pub enum Error {
     },
     /// A cache of this shape does not fit in memory.
     #[error(
-        "no memory for a cache of {capacity} positions, {n_kv_heads} heads of {head_dim}, {bytes_per_element} bytes a number"
+        "no memory for a cache of {capacity} positions, {n_kv_heads} heads of {head_dim} numbers in {kv_type}"
     )]
     TooLarge {
         /// Positions asked for.
@@ -107,8 +101,8 @@ pub enum Error {
         n_kv_heads: usize,
         /// Elements of a head.
         head_dim: usize,
-        /// Bytes of one stored number.
-        bytes_per_element: usize,
+        /// The name of their type.
+        kv_type: &'static str,
     },
 }
 

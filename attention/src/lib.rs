@@ -4,15 +4,16 @@ mod attention;
 mod cache;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-mod element;
 mod error;
 mod output;
 mod params;
 pub mod reference;
+mod rows;
 mod split;
 mod tile;
 
-pub use attention::attention;
-pub use cache::{KvCache, KvType};
+pub use attention::{attention, attention_with_sinks};
+pub use cache::KvCache;
 pub use error::Error;
 pub use params::AttentionParams;
+pub use rows::KvType;

@@ -1,6 +1,8 @@
-//! The plain f64 twin of [`attention`](crate::attention()): the formula, read off line by line.
+//! The plain f64 twin of [`attention`](crate::attention()): the formula, read off line by line. And what caches keep.
 
-use crate::AttentionParams;
+use crate::{AttentionParams, KvType};
+use half::{bf16, f16};
+use halfbyte_q8::{BlockQ8_0, GROUP, dequantize_row, quantize_row};
 
 /// Attention in f64, two passes over the keys of each head, no blocks.
 ///
@@ -9,7 +11,7 @@ use crate::AttentionParams;
 /// [`AttentionParams`]'. The result has the shape of `q`. A head that sees no key, or none with a score above -inf,
 /// gives 0.
 ///
-/// A cache that rounds is compared with it by rounding `k` and `v` first.
+/// A cache that rounds is compared with it by giving it [`kept`] keys and values.
 ///
 /// # Panics
 /// If a slice is not whole rows, `k` and `v` differ in length, or attention is causal and a row's own position is not
@@ -87,4 +89,58 @@ pub fn attention_with_sinks(
         }));
     }
     out
+}
+
+/// The numbers that a cache of type `kind` holds when it was given `x`, rows of heads of `head_dim` numbers, by
+/// [`KvType`]'s rules. Codes of fp8 are found by looking at all of them.
+///
+/// # Panics
+/// If `x` is not a whole number of heads.
+///
+/// ```
+/// use halfbyte_attention::{KvType, reference};
+/// // The scale is 2: 448 times it is the largest, 447 lies next to the code of 448, not of 416.
+/// assert_eq!(reference::kept(KvType::Fp8, 4, &[896.0, -894.0, 7.1, 0.0]), [896.0, -896.0, 7.0, 0.0]);
+/// ```
+#[must_use]
+pub fn kept(kind: KvType, head_dim: usize, x: &[f32]) -> Vec<f32> {
+    assert_eq!(x.len() % head_dim, 0, "x is not whole heads");
+    match kind {
+        KvType::F32 => x.to_vec(),
+        KvType::F16 => x.iter().map(|&x| f16::from_f32(x).to_f32()).collect(),
+        KvType::Bf16 => x.iter().map(|&x| bf16::from_f32(x).to_f32()).collect(),
+        KvType::Q8 => x.chunks(head_dim).flat_map(|head| head.chunks(GROUP).flat_map(q8)).collect(),
+        KvType::Fp8 => x.chunks(head_dim).flat_map(fp8).collect(),
+    }
+}
+
+/// A Q8_0 group, which may be the short one at a head's end.
+fn q8(x: &[f32]) -> Vec<f32> {
+    let mut group = [0.0; GROUP];
+    group[..x.len()].copy_from_slice(x);
+    let mut block = [BlockQ8_0 { scale: f16::ZERO, codes: [0; GROUP] }];
+    let done = quantize_row(&group, &mut block).and_then(|()| dequantize_row(&block, &mut group));
+    if done.is_ok() { group[..x.len()].to_vec() } else { vec![f32::NAN; x.len()] }
+}
+
+/// A head in e4m3.
+fn fp8(x: &[f32]) -> Vec<f32> {
+    if x.iter().any(|x| !x.is_finite()) {
+        return vec![f32::NAN; x.len()];
+    }
+    let scale = x.iter().fold(0.0f32, |m, x| m.max(x.abs())) / 448.0;
+    // Codes 0 to 126: exponents from -6 (twice, once without a leading one) to 8, three digits.
+    let magnitudes: Vec<f32> = (0..127)
+        .map(|code| {
+            let (exponent, digits) = (code / 8, code % 8);
+            let leading = if exponent == 0 { 0.0 } else { 1.0 };
+            (leading + digits as f32 / 8.0) * 2f32.powi(exponent.max(1) - 7)
+        })
+        .collect();
+    let nearest = |x: f32| {
+        let distance = |code: &usize| f64::from((magnitudes[*code] - x.abs()).abs());
+        let code = (0..127).min_by(|a, b| distance(a).total_cmp(&distance(b)).then((a % 2).cmp(&(b % 2))));
+        code.map_or(0.0, |code| magnitudes[code].copysign(x))
+    };
+    x.iter().map(|&x| if scale > 0.0 { nearest(x / scale) * scale } else { 0.0 }).collect()
 }

@@ -7,6 +7,13 @@ mod common;
 use common::{Problem, Rng};
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::Isa;
+use std::num::NonZero;
+
+fn windowed(mut p: Problem, window: usize) -> Problem {
+    p.params = p.params.with_window(NonZero::new(window)).with_soft_cap(Some(3.0)).unwrap();
+    p.sinks = vec![0.5; p.params.n_heads()];
+    p
+}
 
 /// Large enough to be shared among threads, with tiles and quads that end raggedly.
 fn problems() -> Vec<Problem> {
@@ -18,6 +25,9 @@ fn problems() -> Vec<Problem> {
         Problem::random(&mut rng, (8, 1), 128, 21, 300),
         Problem::random(&mut rng, (2, 2), 20, 97, 161),
         Problem::random(&mut rng, (9, 3), 64, 1, 700),
+        // Few queries and several chunks of keys, which threads share; the window leaves a chunk out.
+        Problem::random(&mut rng, (4, 1), 64, 5, 1700),
+        windowed(Problem::random(&mut rng, (4, 2), 20, 6, 1700), 530),
     ]
 }
 
@@ -25,7 +35,7 @@ fn problems() -> Vec<Problem> {
 fn any_chunks_give_the_bits_of_the_whole() {
     let isa = Isa::fastest();
     for p in problems() {
-        for kind in [KvType::F32, KvType::F16] {
+        for kind in KvType::ALL {
             let cache = p.cache(isa, kind);
             let whole = p.run(isa, 1, &cache);
             for chunk in [1, 2, 3, 5, 16, 64] {
@@ -90,6 +100,7 @@ fn a_head_is_the_same_alone() {
     };
     for head in 0..6 {
         let alone = Problem {
+            sinks: Vec::new(),
             params: halfbyte_attention::AttentionParams::new(1, 1, 80, p.params.scale()).unwrap(),
             q: pick(&p.q, 6, head),
             k: pick(&p.k, 2, head / 3),

@@ -43,7 +43,7 @@ fn all(c: &mut Criterion) {
     let threads = default_threads().expect("HALFBYTE_THREADS, where set, is a number of threads");
     eprintln!("threads: {} ({})", threads.count, threads.reason);
     let pool = ThreadPool::new(threads.count).expect("the system starts a few threads");
-    for (kind, name) in [(KvType::F16, "f16"), (KvType::F32, "f32")] {
+    for (kind, name) in KvType::ALL.map(|kind| (kind, kind.name())) {
         for heads in HEADS {
             for keys in KEYS {
                 for (stage, rows) in [("decode", 1), ("prefill", ROWS.min(keys))] {
@@ -68,7 +68,7 @@ impl Shape {
     /// Of all keys and values.
     fn bytes(&self) -> usize {
         let (_, kv_heads, head_dim, _) = self.heads;
-        2 * self.keys * kv_heads * head_dim * self.kind.bytes()
+        2 * self.keys * kv_heads * self.kind.row_bytes(head_dim)
     }
 
     fn throughput(&self) -> Throughput {

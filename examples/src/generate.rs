@@ -5,6 +5,8 @@
 //!        -> sample -> text to the watcher -> feed -> logits -> sample -> ...
 //! ```
 //!
+//! With [`Speculation`], more than one token may be fed at a time; the reply is the same.
+//!
 //! The loop owns no output: a watcher is told of every step and can end it between any two.
 
 use std::io;
@@ -15,6 +17,7 @@ use thiserror::Error;
 
 use crate::model::{self, Session};
 use crate::sampler::{Sampler, SamplerError};
+use crate::speculate::{Draft, Drafts, Speculation};
 use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
 
 /// Why a reply could not be made.
@@ -48,13 +51,25 @@ pub enum GenerateError {
 pub struct CachedSession<'m> {
     session: Session<'m>,
     ids: Vec<u32>,
+    speculation: Option<Speculation<'m>>,
 }
 
 impl<'m> CachedSession<'m> {
     /// `session` with an empty context: tokens fed before are forgotten, since nobody knows which they were.
     pub fn new(mut session: Session<'m>) -> Self {
         session.truncate(0);
-        Self { session, ids: Vec::new() }
+        Self { session, ids: Vec::new(), speculation: None }
+    }
+
+    /// The same with drafts: replies do not change, only the time they take.
+    #[must_use]
+    pub fn with_speculation(self, speculation: Speculation<'m>) -> Self {
+        Self { speculation: Some(speculation), ..self }
+    }
+
+    /// What drafts have come to, in all replies; `None` without speculation.
+    pub fn drafts(&self) -> Option<Drafts> {
+        self.speculation.as_ref().map(Speculation::drafts)
     }
 
     /// The tokens in the context.
@@ -93,6 +108,57 @@ impl<'m> CachedSession<'m> {
         let logits = self.session.feed(ids)?;
         self.ids.extend_from_slice(ids);
         Ok(sampler.sample(logits, &self.ids)?)
+    }
+
+    /// Feeds `id`, and a draft of at most `most` tokens of what comes after it; chooses the token after each of them as
+    /// long as the draft is right, and tells `chosen` of it at once, with the room that is left. Returns the last one and
+    /// whether `chosen` wants more. What it has not been told of is not in the context.
+    fn step<E: From<model::Error> + From<SamplerError>>(
+        &mut self,
+        id: u32,
+        most: usize,
+        sampler: &mut Sampler,
+        mut chosen: impl FnMut(u32, usize) -> Result<ControlFlow<()>, E>,
+    ) -> Result<(u32, ControlFlow<()>), E> {
+        let start = Instant::now();
+        self.session.truncate(self.ids.len());
+        let (before, context) = (self.ids.len(), self.context());
+        let Self { session, ids, speculation } = self;
+        ids.push(id);
+        let most = most.min(context - ids.len());
+        let draft = match speculation {
+            Some(speculation) => speculation.draft(ids, most),
+            None => Ok(Draft::default()),
+        };
+        ids.pop();
+        let draft = draft?;
+        let mut window = vec![id];
+        window.extend_from_slice(&draft.ids);
+        let mut outcome = None;
+        session.feed_all(&window, |i, logits| {
+            // The first row always counts, a later one if the token before it was what was drafted.
+            let right = match &outcome {
+                None => true,
+                Some(Ok((token, ControlFlow::Continue(())))) => {
+                    i == ids.len() - before && *token == window[i]
+                }
+                Some(_) => false,
+            };
+            if right {
+                ids.push(window[i]);
+                outcome = Some(match sampler.sample(logits, ids) {
+                    Ok(token) => chosen(token, context - ids.len()).map(|flow| (token, flow)),
+                    Err(error) => Err(error.into()),
+                });
+            }
+        })?;
+        let accepted = ids.len() - before - 1;
+        session.truncate(ids.len());
+        if let Some(speculation) = speculation {
+            speculation.verified(&draft, accepted, start.elapsed());
+        }
+        // A window has at least one row.
+        outcome.unwrap_or_else(|| Err(model::Error::NoTokens.into()))
     }
 
     /// Forgets what differs from `prompt` and returns how many of its tokens are in the context: never the last
@@ -181,6 +247,47 @@ pub struct Generation {
     pub decode: Rate,
 }
 
+/// A reply in the making.
+struct Reply<'a, W> {
+    made: Generation,
+    tokenizer: &'a Tokenizer,
+    decoder: StreamDecoder<'a>,
+    max_tokens: usize,
+    watch: W,
+}
+
+impl<W: FnMut(Progress<'_>) -> io::Result<ControlFlow<()>>> Reply<'_, W> {
+    /// Takes in the next token, with so much room left in the context, and says whether more are wanted.
+    fn add(&mut self, id: u32, room: usize) -> Result<ControlFlow<()>, GenerateError> {
+        let made = &mut self.made;
+        made.ids.push(id);
+        if self.tokenizer.is_eog(id) {
+            made.stop = Stop::EndOfGeneration;
+            // The reply is over whatever the watcher says.
+            let _ = (self.watch)(Progress::Token(id))?;
+            return Ok(ControlFlow::Break(()));
+        }
+        let text = self.decoder.push(id)?;
+        let mut flow = ControlFlow::Continue(());
+        if !text.is_empty() {
+            made.text.push_str(text);
+            flow = (self.watch)(Progress::Text(text))?;
+        }
+        if flow.is_break() || (self.watch)(Progress::Token(id))?.is_break() {
+            made.stop = Stop::Watcher;
+            return Ok(ControlFlow::Break(()));
+        }
+        if made.ids.len() == self.max_tokens {
+            return Ok(ControlFlow::Break(()));
+        }
+        if room == 0 {
+            made.stop = Stop::ContextFull;
+            return Ok(ControlFlow::Break(()));
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
 /// Makes a reply to `request.prompt`, telling `watch` of every step.
 ///
 /// Tokens of `cache` that the prompt shares from the start are reused. Afterwards the context holds the prompt and
@@ -193,22 +300,23 @@ pub fn generate(
     cache: &mut CachedSession<'_>,
     sampler: &mut Sampler,
     request: Request<'_>,
-    mut watch: impl FnMut(Progress<'_>) -> io::Result<ControlFlow<()>>,
+    watch: impl FnMut(Progress<'_>) -> io::Result<ControlFlow<()>>,
 ) -> Result<Generation, GenerateError> {
-    let Request { prompt, tokenizer, mut decoder, max_tokens } = request;
+    let Request { prompt, tokenizer, decoder, max_tokens } = request;
     if prompt.len() > cache.context() {
         return Err(GenerateError::PromptTooLong { prompt: prompt.len(), context: cache.context() });
     }
     if prompt.is_empty() {
         return Err(model::Error::NoTokens.into());
     }
-    let mut reply = Generation {
+    let made = Generation {
         ids: Vec::new(),
         text: String::new(),
         stop: Stop::MaxTokens,
         prompt: Rate::default(),
         decode: Rate::default(),
     };
+    let mut reply = Reply { made, tokenizer, decoder, max_tokens, watch };
     let start = Instant::now();
     let mut fed = cache.reuse(prompt);
     let mut next = None;
@@ -219,47 +327,29 @@ pub fn generate(
         } else {
             cache.feed(part)?;
         }
-        reply.prompt.tokens += part.len();
-        reply.prompt.time = start.elapsed();
-        if watch(Progress::Prompt { done: fed, total: prompt.len() })?.is_break() {
-            reply.stop = Stop::Watcher;
-            return Ok(reply);
+        reply.made.prompt.tokens += part.len();
+        reply.made.prompt.time = start.elapsed();
+        if (reply.watch)(Progress::Prompt { done: fed, total: prompt.len() })?.is_break() {
+            reply.made.stop = Stop::Watcher;
+            return Ok(reply.made);
         }
     }
     let start = Instant::now();
-    while let Some(id) = next.take() {
-        reply.ids.push(id);
-        if tokenizer.is_eog(id) {
-            reply.stop = Stop::EndOfGeneration;
-            // The reply is over whatever the watcher says.
-            let _ = watch(Progress::Token(id))?;
-            break;
+    if let Some(mut id) = next {
+        let mut flow = reply.add(id, cache.room())?;
+        while flow.is_continue() {
+            // The last token of a reply is not fed, nor drafted.
+            let most = max_tokens - reply.made.ids.len() - 1;
+            let before = cache.ids.len();
+            (id, flow) = cache.step(id, most, sampler, |id, room| reply.add(id, room))?;
+            reply.made.decode.tokens += cache.ids.len() - before;
+            reply.made.decode.time = start.elapsed();
         }
-        let text = decoder.push(id)?;
-        let mut flow = ControlFlow::Continue(());
-        if !text.is_empty() {
-            reply.text.push_str(text);
-            flow = watch(Progress::Text(text))?;
-        }
-        if flow.is_break() || watch(Progress::Token(id))?.is_break() {
-            reply.stop = Stop::Watcher;
-            break;
-        }
-        if reply.ids.len() == max_tokens {
-            break;
-        }
-        if cache.room() == 0 {
-            reply.stop = Stop::ContextFull;
-            break;
-        }
-        next = Some(cache.feed_and_sample(&[id], sampler)?);
-        reply.decode.tokens += 1;
-        reply.decode.time = start.elapsed();
     }
-    let rest = decoder.finish();
+    let rest = reply.decoder.finish();
     if !rest.is_empty() {
-        reply.text.push_str(rest);
-        let _ = watch(Progress::Text(rest))?;
+        reply.made.text.push_str(rest);
+        let _ = (reply.watch)(Progress::Text(rest))?;
     }
-    Ok(reply)
+    Ok(reply.made)
 }

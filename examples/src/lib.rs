@@ -13,4 +13,5 @@ pub mod model;
 pub mod requantize;
 pub mod sampler;
 pub mod serve;
+pub mod speculate;
 pub mod tokenizer;

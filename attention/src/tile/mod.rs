@@ -6,38 +6,53 @@
 //!
 //! ```text
 //!            block 0   block 1   block 2
-//! query 0    xxxxxxxx  xxx                 scores -> online softmax -> weighted values
+//! query 0    xxxxxxxx  xxx                 scores -> soft cap -> online softmax -> weighted values
 //! query 1    xxxxxxxx  xxxx                a query's row of x is all that its output depends on:
 //! query 2    xxxxxxxx  xxxxx               which queries share the quad or the tile, which registers
 //! query 3    xxxxxxxx  xxxxxx              and which thread do the work is invisible in the bits
 //! ```
 //!
-//! The formulas, with the order of every sum, are in `scores`, `softmax` and `values`; queries are multiplied by
-//! the scale first, and in the end outputs are divided by the folded sum of weights.
+//! Eight blocks are a *chunk*, which starts from nothing; chunks are merged in order, by the thread that made them
+//! or, where the chunks of one head are dealt out to several threads, after them all. It is the same sum either way.
+//!
+//! The formulas, with the order of every sum, are in `scores`, `soft_cap`, `softmax`, `values` and `state`; queries are
+//! multiplied by the scale first, and in the end outputs are divided by the folded sum of weights.
 
 #![allow(clippy::needless_range_loop, reason = "one index runs over several arrays of registers")]
 
+mod queries;
 mod scores;
 mod scratch;
+mod soft_cap;
 mod softmax;
+mod state;
 mod values;
 
-use crate::element::Element;
 use crate::output::Output;
-use crate::params::AttentionParams;
+use crate::rows::{Element, KvType, Rows};
+use half::f16;
 use halfbyte_cpu_kernels::simd::{Kernel, LANES, Simd};
 use scores::scores;
+use soft_cap::soft_cap;
 use softmax::softmax;
+use state::State;
 use values::add_values;
 
-pub(crate) use scratch::{Scratch, with_scratch};
+pub(crate) use queries::Queries;
+pub(crate) use scratch::{Scratch, with_parts, with_scratch};
+pub(crate) use state::record;
 
 /// Keys of a block. Part of the definition of the result: the running maximum moves at block ends.
 const BLOCK: usize = 64;
+/// Keys of a chunk. Part of the definition of the result, too: every chunk has sums of its own.
+pub(crate) const CHUNK: usize = 8 * BLOCK;
 /// Queries that go through a block together.
 const QUAD: usize = 4;
-/// The most queries of a tile: with 64-wide heads their state takes 36 KiB, which leaves most of an L2 cache to keys.
+/// The most queries of a tile: with 64-wide heads their state takes 40 KiB, which leaves most of an L2 cache to keys.
 pub(crate) const MAX_QUERIES: usize = 64;
+
+/// One logit for each query head, if there are any.
+pub(crate) type Sinks<'a> = Option<&'a [f32]>;
 
 /// Scores of a quad with a block, then its weights.
 #[repr(align(64))]
@@ -49,94 +64,91 @@ const fn register_rich<S: Simd>() -> bool {
     S::FLOAT_TILE >= 16
 }
 
-/// A tile: `n` queries of one key/value head from query `first_query` on, counted row by row and, within a row,
-/// head by head.
-///
-/// `VECTORS` is the number of 16-lane vectors of a head, or 0 where it is only known at run time.
-pub(crate) struct Tile<'a, E, const VECTORS: usize> {
-    pub(crate) params: AttentionParams,
-    /// All query rows.
-    pub(crate) q: &'a [f32],
-    /// The key/value head's keys, heads padded to a multiple of 16: at least as many as the last query sees.
-    pub(crate) keys: &'a [E],
-    /// Its values, alike.
-    pub(crate) values: &'a [E],
-    /// Which key/value head.
-    pub(crate) kv_head: usize,
-    /// Position of query row 0.
-    pub(crate) first_position: usize,
-    pub(crate) first_query: usize,
-    /// At most [`MAX_QUERIES`].
-    pub(crate) n: usize,
-    /// Of this many vectors a head.
-    pub(crate) scratch: Scratch<'a>,
-    /// All output rows. The tile has its queries' heads to itself.
-    pub(crate) out: &'a Output<'a>,
+/// What becomes of a tile.
+pub(crate) enum Goal<'a> {
+    /// All chunks, to the output rows; the tile has its queries' heads to itself.
+    Output(&'a Output<'a>),
+    /// One chunk, to the records of the queries.
+    Chunk(usize, &'a mut [f32]),
 }
 
-impl<E, const VECTORS: usize> Tile<'_, E, VECTORS> {
-    /// Where query `i` of the tile begins in `q` and in the output.
-    #[inline(always)]
-    fn offset(&self, i: usize) -> usize {
-        let (row, head) =
-            ((self.first_query + i) / self.params.group(), (self.first_query + i) % self.params.group());
-        (row * self.params.n_heads() + self.kv_head * self.params.group() + head) * self.params.head_dim()
-    }
+/// A tile.
+///
+/// `VECTORS` is the number of 16-lane vectors of a head, or 0 where it is only known at run time.
+pub(crate) struct Tile<'a, const VECTORS: usize> {
+    /// At least 1, at most [`MAX_QUERIES`].
+    pub(crate) queries: Queries<'a>,
+    /// All query rows.
+    pub(crate) q: &'a [f32],
+    /// The key/value head's keys: at least as many as the last query sees.
+    pub(crate) keys: Rows<'a>,
+    /// Its values, alike.
+    pub(crate) values: Rows<'a>,
+    /// Of this many vectors a head.
+    pub(crate) scratch: Scratch<'a>,
+    pub(crate) goal: Goal<'a>,
+}
 
-    /// How many keys query `i` of the tile sees; never fewer than the query before it.
-    #[inline(always)]
-    fn visible(&self, i: usize) -> usize {
-        self.first_position + (self.first_query + i) / self.params.group() + 1
-    }
-
-    /// Scales the queries and puts the state to "no key seen".
+impl<const VECTORS: usize> Tile<'_, VECTORS> {
+    /// Scales the queries.
     #[inline(always)]
     fn begin<S: Simd>(&mut self, s: S, vectors: usize) {
         let stride = vectors * LANES;
-        let scale = s.splat(self.params.scale());
-        for i in 0..self.n {
-            let from = &self.q[self.offset(i)..][..self.params.head_dim()];
+        let params = self.queries.params;
+        let scale = s.splat(params.scale());
+        for i in 0..self.queries.n {
+            let from = &self.q[self.queries.offset(i)..][..params.head_dim()];
             let to = &mut self.scratch.queries[i * stride..][..stride];
             for (x, y) in from.chunks(LANES).zip(to.chunks_exact_mut(LANES)) {
                 let x = if x.len() == LANES { s.load_slice(x) } else { s.load_partial(x) };
                 s.store_slice(y, s.mul(x, scale));
             }
         }
-        self.scratch.outputs[..self.n * stride].fill(0.0);
-        self.scratch.sums[..self.n * LANES].fill(0.0);
-        self.scratch.max[..self.n].fill(f32::NEG_INFINITY);
     }
 
-    /// Divides by the sums of weights and writes the outputs.
+    /// Takes the tile's queries through the blocks of chunk `chunk`, from the state "no key seen" on.
     #[inline(always)]
-    fn finish<S: Simd>(&self, s: S, vectors: usize) {
-        for i in 0..self.n {
-            let total = s.reduce_add(s.load_slice(&self.scratch.sums[i * LANES..]));
-            let from = &self.scratch.outputs[i * vectors * LANES..][..vectors * LANES];
-            // SAFETY: the tile has the heads of its queries to itself, and this is the only borrow of this one.
-            let to = unsafe { self.out.head(self.offset(i), self.params.head_dim()) };
-            if total == 0.0 {
-                // The largest score weighs 1, so there was none above -inf.
-                to.fill(0.0);
+    fn chunk<S: Simd>(&mut self, s: S, vectors: usize, chunk: usize, records: &mut [f32]) {
+        for record in records.chunks_exact_mut(record(vectors)) {
+            State::of(record).reset();
+        }
+        let queries = self.queries;
+        let first = queries.visible(0).start.max(chunk * CHUNK);
+        let last = queries.visible(queries.n - 1).end.min((chunk + 1) * CHUNK);
+        let keys_memory = core::mem::take(&mut self.scratch.keys);
+        let values_memory = core::mem::take(&mut self.scratch.values);
+        for start in (first / BLOCK * BLOCK..last).step_by(BLOCK) {
+            let range = (start, last.min(start + BLOCK));
+            // One quad reads every number once, and halves are widened faster in registers.
+            if queries.n <= QUAD && self.keys.kind == KvType::F16 {
+                let block: (&[f16], &[f16]) = (self.keys.halves(range), self.values.halves(range));
+                self.block(s, vectors, start, block, records);
                 continue;
             }
-            for (x, y) in from.chunks_exact(LANES).zip(to.chunks_mut(LANES)) {
-                let x = one_nan(s, s.div(s.load_slice(x), s.splat(total)));
-                if y.len() == LANES { s.store_slice(y, x) } else { s.store_partial(y, x) }
-            }
+            let keys = self.keys.widened(s, vectors, range, keys_memory);
+            let values = self.values.widened(s, vectors, range, values_memory);
+            self.block(s, vectors, start, (keys, values), records);
         }
+        (self.scratch.keys, self.scratch.values) = (keys_memory, values_memory);
     }
 
     /// Takes the tile's queries through the block at position `start`.
     #[inline(always)]
-    fn block<S: Simd, T: Element>(&mut self, s: S, vectors: usize, start: usize, keys: &[T], values: &[T]) {
+    fn block<S: Simd, E: Element>(
+        &self,
+        s: S,
+        vectors: usize,
+        start: usize,
+        block: (&[E], &[E]),
+        records: &mut [f32],
+    ) {
         let mut weights = Weights([[0.0; BLOCK]; QUAD]);
         let mut i = 0;
-        while i < self.n {
-            i += match self.n - i {
-                QUAD.. => self.quad::<S, T, QUAD>(s, vectors, start, i, keys, values, &mut weights),
-                3 => self.quad::<S, T, 3>(s, vectors, start, i, keys, values, &mut weights),
-                _ => self.quad::<S, T, 1>(s, vectors, start, i, keys, values, &mut weights),
+        while i < self.queries.n {
+            i += match self.queries.n - i {
+                QUAD.. => self.quad::<S, E, QUAD>(s, vectors, start, i, block, records, &mut weights),
+                3 => self.quad::<S, E, 3>(s, vectors, start, i, block, records, &mut weights),
+                _ => self.quad::<S, E, 1>(s, vectors, start, i, block, records, &mut weights),
             };
         }
     }
@@ -144,97 +156,160 @@ impl<E, const VECTORS: usize> Tile<'_, E, VECTORS> {
     /// Takes the queries `first .. first + L` through a block, and returns `L`.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "a part of `block`, for each number of queries")]
-    fn quad<S: Simd, T: Element, const L: usize>(
-        &mut self,
+    fn quad<S: Simd, E: Element, const L: usize>(
+        &self,
         s: S,
         vectors: usize,
         start: usize,
         first: usize,
-        keys: &[T],
-        values: &[T],
+        (keys, values): (&[E], &[E]),
+        records: &mut [f32],
         weights: &mut Weights,
     ) -> usize {
-        let stride = vectors * LANES;
-        let mut seen = [0; L];
+        let (stride, record) = (vectors * LANES, record(vectors));
+        let mut seen = [(0, 0); L];
+        // The keys that any query sees, and those that all see.
+        let (mut any, mut all) = ((BLOCK, 0), (0, BLOCK));
         for (i, seen) in seen.iter_mut().enumerate() {
-            *seen = self.visible(first + i).saturating_sub(start).min(BLOCK);
+            let range = self.queries.visible(first + i);
+            let inside = |position: usize| position.saturating_sub(start).min(BLOCK);
+            *seen = (inside(range.start), inside(range.end));
+            if seen.0 < seen.1 {
+                any = (any.0.min(seen.0), any.1.max(seen.1));
+            }
+            all = (all.0.max(seen.0), all.1.min(seen.1));
         }
-        // Later queries see at least as much as earlier ones.
-        let (all, most) = (seen[0], seen[L - 1]);
-        if most == 0 {
+        if any.0 >= any.1 {
             return L;
         }
+        if all.0 >= all.1 {
+            all = (BLOCK, BLOCK);
+        }
         let q = &self.scratch.queries[first * stride..][..L * stride];
-        let outputs = &mut self.scratch.outputs[first * stride..][..L * stride];
-        let (keys, values) = (&keys[..most * stride], &values[..most * stride]);
-        // SAFETY: `q` has `L` and `keys` has `most` times `vectors * 16` elements; `most` is 1 to `BLOCK`.
-        unsafe { scores::<S, T, L>(s, vectors, q.as_ptr(), keys.as_ptr(), most, weights) };
+        let records = &mut records[first * record..][..L * record];
+        let (keys, values) = (&keys[..any.1 * stride], &values[..any.1 * stride]);
+        let from = any.0 - any.0 % LANES;
+        // SAFETY: `q` has `L` and `keys` has `any.1` times `vectors * 16` elements; `from < any.1 <= BLOCK`.
+        unsafe { scores::<S, E, L>(s, vectors, q.as_ptr(), keys.as_ptr(), (from, any.1), weights) };
+        if let Some(cap) = self.queries.params.soft_cap() {
+            soft_cap::<S, L>(s, cap, weights, from, any.1);
+        }
         let mut alpha = [s.splat(1.0); L];
         for i in 0..L {
-            if seen[i] > 0 {
-                let sums = &mut self.scratch.sums[(first + i) * LANES..][..LANES];
-                alpha[i] = softmax(s, &mut weights.0[i], seen[i], &mut self.scratch.max[first + i], sums);
+            if seen[i].0 < seen[i].1 {
+                let state = State::of(&mut records[i * record..][..record]);
+                alpha[i] = softmax(s, &mut weights.0[i], seen[i], state.max, state.sums);
             }
         }
-        let (v, o) = (values.as_ptr(), outputs.as_mut_ptr());
-        // SAFETY: `outputs` has `L` and `values` has `most >= all` times `vectors * 16` elements; `L <= QUAD`.
-        unsafe { add_values::<S, T, L>(s, vectors, weights, 0, (0, all), alpha, v, o) };
-        for i in 0..L {
-            if seen[i] > all {
-                // SAFETY: output `i` is one of the `L`.
-                let o = unsafe { o.add(i * stride) };
-                let one = [s.splat(1.0)];
-                // SAFETY: `vectors * 16` outputs are at `o`, and `seen[i] <= most`; `i < L <= QUAD`.
-                unsafe { add_values::<S, T, 1>(s, vectors, weights, i, (all, seen[i]), one, v, o) };
+        let (v, o) = (values.as_ptr(), records.as_mut_ptr());
+        // First what some queries see before `all`, then `all`, then what some see behind it: for each query key by key.
+        for behind in [false, true] {
+            for i in 0..L {
+                let part = if behind {
+                    (seen[i].0.max(all.1), seen[i].1)
+                } else {
+                    (seen[i].0, seen[i].1.min(all.0))
+                };
+                if part.0 < part.1 {
+                    // SAFETY: record `i` is one of the `L`.
+                    let o = unsafe { o.add(i * record) };
+                    // SAFETY: a record is at `o`, and `part.1 <= any.1` values are at `v`; `i < L <= QUAD`.
+                    unsafe { add_values::<S, E, 1>(s, vectors, weights, i, part, [alpha[i]], v, o) };
+                    alpha[i] = s.splat(1.0);
+                }
+            }
+            if !behind && all.0 < all.1 {
+                // SAFETY: `L` records are at `o`, and `all.1 <= any.1` values at `v`; `L <= QUAD`.
+                unsafe { add_values::<S, E, L>(s, vectors, weights, 0, all, alpha, v, o) };
+                alpha = [s.splat(1.0); L];
             }
         }
         L
     }
 }
 
-impl<E: Element, const VECTORS: usize> Kernel for Tile<'_, E, VECTORS> {
+impl<const VECTORS: usize> Kernel for Tile<'_, VECTORS> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let vectors = if VECTORS == 0 { self.params.head_dim().div_ceil(LANES) } else { VECTORS };
-        let stride = vectors * LANES;
+        let queries = self.queries;
+        let vectors = if VECTORS == 0 { queries.params.head_dim().div_ceil(LANES) } else { VECTORS };
+        let record = record(vectors);
         self.begin(s, vectors);
-        // Below that, every stored number is converted once anyway, and faster in registers.
-        let widen = E::CONVERTS && self.n > QUAD;
-        let last = self.visible(self.n - 1);
-        for start in (0..last).step_by(BLOCK) {
-            let block = start * stride..last.min(start + BLOCK) * stride;
-            let (keys, values) = (&self.keys[block.clone()], &self.values[block]);
-            if widen {
-                let wide_keys = core::mem::take(&mut self.scratch.keys);
-                let wide_values = core::mem::take(&mut self.scratch.values);
-                widen_block(s, keys, wide_keys);
-                widen_block(s, values, wide_values);
-                self.block(s, vectors, start, wide_keys, wide_values);
-                (self.scratch.keys, self.scratch.values) = (wide_keys, wide_values);
-            } else {
-                self.block(s, vectors, start, keys, values);
+        let total = &mut core::mem::take(&mut self.scratch.total)[..queries.n * record];
+        let mut own = core::mem::take(&mut self.scratch.chunk);
+        let chunks = match &mut self.goal {
+            Goal::Output(_) => {
+                total.chunks_exact_mut(record).for_each(|record| State::of(record).reset());
+                queries.all_chunks()
+            }
+            Goal::Chunk(chunk, records) => {
+                own = core::mem::take(records);
+                *chunk..*chunk + 1
+            }
+        };
+        let own = &mut own[..queries.n * record];
+        for chunk in chunks {
+            self.chunk(s, vectors, chunk, own);
+            if let Goal::Output(_) = self.goal {
+                for i in 0..queries.n {
+                    let at = i * record..(i + 1) * record;
+                    add_chunk(s, queries.chunks(i), chunk, &mut total[at.clone()], &own[at]);
+                }
             }
         }
-        self.finish(s, vectors);
+        if let Goal::Output(out) = self.goal {
+            for (i, record) in total.chunks_exact_mut(record).enumerate() {
+                // SAFETY: the tile has the heads of its queries to itself, and this is the only borrow of this one.
+                let to = unsafe { out.head(queries.offset(i), queries.params.head_dim()) };
+                State::of(record).finish(s, queries.sink(i), to);
+            }
+        }
     }
 }
 
-/// `from` as f32, at the beginning of `to`. Lengths are multiples of 16.
+/// Adds the record of chunk `chunk` to the `total` of a query that sees `chunks`, those before it being in there.
 #[inline(always)]
-fn widen_block<S: Simd, E: Element>(s: S, from: &[E], to: &mut [f32]) {
-    for (x, y) in from.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES)) {
-        // SAFETY: `x` has 16 elements.
-        s.store_slice(y, unsafe { E::load(s, x.as_ptr()) });
+fn add_chunk<S: Simd>(
+    s: S,
+    chunks: core::ops::Range<usize>,
+    chunk: usize,
+    total: &mut [f32],
+    record: &[f32],
+) {
+    if chunk == chunks.start && !chunks.is_empty() {
+        total.copy_from_slice(record);
+    } else if chunks.contains(&chunk) {
+        State::of(total).merge(s, record);
     }
 }
 
-/// `x`, with every NaN replaced by the quiet NaN of positive sign and empty payload: which NaN an operation
-/// returns is the one thing that instruction sets disagree about.
-#[inline(always)]
-fn one_nan<S: Simd>(s: S, x: S::F32) -> S::F32 {
-    let nan = s.splat(f32::from_bits(0x7fc0_0000));
-    let not_negative = s.select_lt(s.splat(-1.0), x, x, nan);
-    s.select_lt(x, s.splat(0.0), x, not_negative)
+/// The records of all chunks of a key/value head's queries, chunk after chunk, to the output.
+pub(crate) struct Merge<'a> {
+    pub(crate) queries: Queries<'a>,
+    pub(crate) records: &'a [f32],
+    /// One record.
+    pub(crate) total: &'a mut [f32],
+    /// All output rows; nobody else has these queries' heads.
+    pub(crate) out: &'a Output<'a>,
+}
+
+impl Kernel for Merge<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let queries = self.queries;
+        let record = self.total.len();
+        for i in 0..queries.n {
+            State::of(self.total).reset();
+            for (chunk, records) in queries.all_chunks().zip(self.records.chunks_exact(queries.n * record)) {
+                add_chunk(s, queries.chunks(i), chunk, self.total, &records[i * record..][..record]);
+            }
+            // SAFETY: nobody else has the heads of these queries, and this is the only borrow of this one.
+            let to = unsafe { self.out.head(queries.offset(i), queries.params.head_dim()) };
+            State::of(self.total).finish(s, queries.sink(i), to);
+        }
+    }
 }

@@ -5,25 +5,26 @@
 //! run before their lanes are folded together by `reduce_add_each`, which has the same bits.
 
 use super::{BLOCK, QUAD, Weights, register_rich};
-use crate::element::Element;
+use crate::rows::Element;
 use halfbyte_cpu_kernels::simd::{LANES, Simd};
 
 /// Keys of a part of a step. Where registers are few, their chains with a pair of queries go two keys at a time: eight
 /// registers of sums, and as many loads as multiplications.
 const KEYS: usize = 4;
 
-/// Scores of `L` queries, `vectors * 16` elements each and one after the other at `q`, with the first `n` keys of
-/// a block, laid out alike at `k`: `out[i][..n]` for query `i`. What lies behind them in `out` is unspecified.
+/// Scores of `L` queries, `vectors * 16` elements each and one after the other at `q`, with the keys `from .. n` of
+/// a block, which lies alike at `k`: `out[i][from..n]` for query `i`. What lies behind them in `out` is unspecified.
 ///
 /// # Safety
-/// `L * vectors * 16` f32 are readable at `q`, `n * vectors * 16` elements at `k`, and `0 < n <= BLOCK`.
+/// `L * vectors * 16` f32 are readable at `q` and `n * vectors * 16` at `k`; `from` is a multiple of 16 and
+/// `from < n <= BLOCK`.
 #[inline(always)]
 pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
     s: S,
     vectors: usize,
     q: *const f32,
     k: *const E,
-    n: usize,
+    (from, n): (usize, usize),
     out: &mut Weights,
 ) {
     // Sixteen chains a step: one query by 16 keys, two by 8, or three or four by 4.
@@ -32,15 +33,15 @@ pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
         2 => 8,
         _ => 4,
     };
-    let mut first = 0;
+    let mut first = from;
     while first < n {
         let mut sums = [s.splat(0.0); LANES];
-        let mut from = 0;
-        while from < keys {
+        let mut part = 0;
+        while part < keys {
             // A step past the last key reads that key again; nothing looks at such a score.
             let mut pointers = [k; KEYS];
             for (i, p) in pointers.iter_mut().enumerate() {
-                let key = (first + from + i).min(n - 1);
+                let key = (first + part + i).min(n - 1);
                 // SAFETY: `key` is below `n`, so the pointer stays inside the caller's keys.
                 *p = unsafe { k.add(key * vectors * LANES) };
             }
@@ -48,7 +49,7 @@ pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
             while i < L {
                 // SAFETY: query `i` is one of the `L` that are readable.
                 let q = unsafe { q.add(i * vectors * LANES) };
-                let sums = &mut sums[from..];
+                let sums = &mut sums[part..];
                 if register_rich::<S>() {
                     // SAFETY: `L` queries are readable from the first on, and so is a key at each pointer.
                     put(unsafe { chains::<S, E, L, KEYS>(s, vectors, q, pointers) }, sums, keys, i);
@@ -66,7 +67,7 @@ pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
                     i += 1;
                 }
             }
-            from += KEYS;
+            part += KEYS;
         }
         let sums = s.to_array(s.reduce_add_each(sums));
         for i in 0..L {
@@ -92,7 +93,7 @@ fn put<T: Copy, const L: usize, const K: usize>(
 /// The unfolded sums of `L` queries by `K` keys.
 ///
 /// # Safety
-/// `L * vectors * 16` f32 are readable at `q` and `vectors * 16` elements at each of `k`.
+/// `L * vectors * 16` f32 are readable at `q` and `vectors * 16` at each of `k`.
 #[inline(always)]
 unsafe fn chains<S: Simd, E: Element, const L: usize, const K: usize>(
     s: S,

@@ -1,6 +1,6 @@
-//! Working memory of a thread: what a tile keeps between blocks.
+//! Working memory of a thread: what a tile keeps between blocks, and what a call keeps between its two passes.
 
-use super::{BLOCK, MAX_QUERIES};
+use super::{BLOCK, MAX_QUERIES, record};
 use bytemuck::{Pod, Zeroable};
 use core::cell::RefCell;
 use halfbyte_cpu_kernels::simd::LANES;
@@ -12,18 +12,18 @@ struct Line([f32; LANES]);
 
 thread_local! {
     static MEMORY: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
+    /// Apart, because a call holds it while its thread works on tiles.
+    static PARTS: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The slices of a tile of `n` queries whose heads are `vectors` vectors. Contents are left over from earlier tiles.
+/// The slices of a tile whose heads are `vectors` vectors. Contents are left over from earlier tiles.
 pub(crate) struct Scratch<'a> {
-    /// The queries, scaled and padded: `n * vectors * 16`.
+    /// The queries, scaled and padded: `MAX_QUERIES * vectors * 16`.
     pub(crate) queries: &'a mut [f32],
-    /// The outputs so far, not yet divided by the sum of weights: as `queries`.
-    pub(crate) outputs: &'a mut [f32],
-    /// The sums of weights so far, in lanes: `n * 16`.
-    pub(crate) sums: &'a mut [f32],
-    /// The largest scores so far: `n`, rounded up to 16.
-    pub(crate) max: &'a mut [f32],
+    /// The records of a chunk: `MAX_QUERIES`.
+    pub(crate) chunk: &'a mut [f32],
+    /// The records of all chunks up to there.
+    pub(crate) total: &'a mut [f32],
     /// A widened block of keys: `BLOCK * vectors * 16`.
     pub(crate) keys: &'a mut [f32],
     /// A widened block of values.
@@ -31,19 +31,34 @@ pub(crate) struct Scratch<'a> {
 }
 
 /// Calls `f` with this thread's working memory, which grows to the largest head seen and is kept.
-pub(crate) fn with_scratch(vectors: usize, f: impl FnOnce(Scratch<'_>)) {
+pub(crate) fn with_scratch<R>(vectors: usize, f: impl FnOnce(Scratch<'_>) -> R) -> R {
+    let sizes = [
+        MAX_QUERIES * vectors * LANES,
+        MAX_QUERIES * record(vectors),
+        MAX_QUERIES * record(vectors),
+        BLOCK * vectors * LANES,
+        BLOCK * vectors * LANES,
+    ];
     MEMORY.with_borrow_mut(|memory| {
-        let lines = MAX_QUERIES * (2 * vectors + 1) + MAX_QUERIES.div_ceil(LANES) + 2 * BLOCK * vectors;
-        if memory.len() < lines {
-            memory.resize(lines, Line::zeroed());
-        }
-        let all: &mut [f32] = bytemuck::cast_slice_mut(memory);
-        let (queries, all) = all.split_at_mut(MAX_QUERIES * vectors * LANES);
-        let (outputs, all) = all.split_at_mut(MAX_QUERIES * vectors * LANES);
-        let (sums, all) = all.split_at_mut(MAX_QUERIES * LANES);
-        let (max, all) = all.split_at_mut(MAX_QUERIES.next_multiple_of(LANES));
-        let (keys, all) = all.split_at_mut(BLOCK * vectors * LANES);
-        let values = &mut all[..BLOCK * vectors * LANES];
-        f(Scratch { queries, outputs, sums, max, keys, values });
-    });
+        let mut rest = grown(memory, sizes.iter().sum());
+        let [queries, chunk, total, keys, values] = sizes.map(|size| {
+            let (slice, others) = core::mem::take(&mut rest).split_at_mut(size);
+            rest = others;
+            slice
+        });
+        f(Scratch { queries, chunk, total, keys, values })
+    })
+}
+
+/// Calls `f` with `len` numbers of this thread, left over from earlier calls.
+pub(crate) fn with_parts<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
+    PARTS.with_borrow_mut(|memory| f(grown(memory, len)))
+}
+
+fn grown(memory: &mut Vec<Line>, len: usize) -> &mut [f32] {
+    let lines = len.div_ceil(LANES);
+    if memory.len() < lines {
+        memory.resize(lines, Line::zeroed());
+    }
+    &mut bytemuck::cast_slice_mut(memory)[..len]
 }

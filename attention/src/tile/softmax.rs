@@ -9,32 +9,32 @@
 //! p[j]  = exp(x[j] - m')               the block's weights
 //! l     = l * alpha + p[0..16] + p[16..32] + ..
 //! ```
-//!
-//! Where every score up to here is -inf, `m' = -inf` gives way to 0 in the differences: weights of 0, not NaN.
 
 use super::BLOCK;
+use super::state::finite_or_zero;
 use halfbyte_cpu_kernels::simd::{LANES, Simd, exp};
 
-/// Turns the scores of the first `n` keys into weights in place and gives `alpha` in all lanes. `sums` has 16
-/// elements, `0 < n <= BLOCK`; what lies behind the first `n` becomes weights of 0 up to a whole vector.
+/// Turns the scores of the keys `seen.0 .. seen.1` into weights in place and gives `alpha` in all lanes. `sums` has 16
+/// elements, `seen.0 < seen.1 <= BLOCK`; what lies around them becomes weights of 0 up to whole vectors.
 #[inline(always)]
 pub(super) fn softmax<S: Simd>(
     s: S,
     scores: &mut [f32; BLOCK],
-    n: usize,
+    seen: (usize, usize),
     max: &mut f32,
     sums: &mut [f32],
 ) -> S::F32 {
-    let used = n.next_multiple_of(LANES);
-    scores[n..used].fill(f32::NEG_INFINITY);
-    let scores = &mut scores[..used];
+    let used = (seen.0 - seen.0 % LANES, seen.1.next_multiple_of(LANES));
+    scores[used.0..seen.0].fill(f32::NEG_INFINITY);
+    scores[seen.1..used.1].fill(f32::NEG_INFINITY);
+    let scores = &mut scores[used.0..used.1];
     let mut largest = s.splat(f32::NEG_INFINITY);
     for x in scores.chunks_exact(LANES) {
         largest = s.max(largest, s.load_slice(x));
     }
     let largest = s.reduce_max(largest);
     let new = if *max > largest { *max } else { largest };
-    let base = s.splat(if new == f32::NEG_INFINITY { 0.0 } else { new });
+    let base = s.splat(finite_or_zero(new));
     // Seldom does a late block raise the maximum; without a change the formula gives exactly 1.
     let unchanged = *max == new && new.is_finite();
     let alpha = if unchanged { s.splat(1.0) } else { exp(s, s.sub(s.splat(*max), base)) };

@@ -3,16 +3,16 @@
 //! `o = o * alpha`, then `o = p[j] * v[j] + o`, fused, key after key: one chain an element, whatever the
 //! registers that hold it.
 
-use super::{Weights, register_rich};
-use crate::element::Element;
+use super::{Weights, record, register_rich};
+use crate::rows::Element;
 use halfbyte_cpu_kernels::simd::{LANES, Simd};
 
 /// Adds the values of the keys `keys` of a block at `v` to the outputs of the `L` queries from query `first` of the
-/// quad on, after multiplying the outputs by `alpha`. Outputs and values have `vectors * 16` elements each.
+/// quad on, after multiplying the outputs by `alpha`. Outputs are in records, values have `vectors * 16` elements each.
 ///
 /// # Safety
-/// `L * vectors * 16` f32 are readable and writable at `o`, and `keys.end * vectors * 16` elements readable at
-/// `v`; `keys.end <= BLOCK`, `first + L <= QUAD`.
+/// `L` records are readable and writable at `o`, and `keys.1 * vectors * 16` f32 readable at `v`;
+/// `keys.1 <= BLOCK`, `first + L <= QUAD`.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "a kernel inlined at its two call sites")]
 pub(super) unsafe fn add_values<S: Simd, E: Element, const L: usize>(
@@ -66,7 +66,7 @@ unsafe fn column<S: Simd, E: Element, const L: usize, const C: usize>(
     for i in 0..L {
         for c in 0..C {
             // SAFETY: vector `d + c` lies inside output `i`.
-            let p = unsafe { o.add((i * vectors + d + c) * LANES) };
+            let p = unsafe { o.add(i * record(vectors) + (d + c) * LANES) };
             // SAFETY: as above, all 16 elements of it.
             sums[i][c] = s.mul(unsafe { s.load(p) }, alpha[i]);
         }
@@ -92,7 +92,7 @@ unsafe fn column<S: Simd, E: Element, const L: usize, const C: usize>(
     for i in 0..L {
         for c in 0..C {
             // SAFETY: vector `d + c` lies inside output `i`.
-            let p = unsafe { o.add((i * vectors + d + c) * LANES) };
+            let p = unsafe { o.add(i * record(vectors) + (d + c) * LANES) };
             // SAFETY: as above, all 16 elements of it.
             unsafe { s.store(p, sums[i][c]) };
         }

@@ -2,7 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
-use halfbyte_attention::{AttentionParams, KvCache, KvType, attention};
+use core::num::NonZero;
+use halfbyte_attention::{AttentionParams, KvCache, KvType, attention, attention_with_sinks};
 use halfbyte_cpu_kernels::{Context, Isa};
 use halfbyte_threadpool::ThreadPool;
 
@@ -33,6 +34,8 @@ impl Rng {
 #[derive(Debug)]
 pub struct Problem {
     pub params: AttentionParams,
+    /// One for each query head, or none at all.
+    pub sinks: Vec<f32>,
     pub q: Vec<f32>,
     pub k: Vec<f32>,
     pub v: Vec<f32>,
@@ -46,12 +49,28 @@ impl Problem {
         let size = [0.1, 1.0, 4.0][rng.below(3)];
         Self {
             params,
+            sinks: Vec::new(),
             q: rng.vec(rows * heads.0 * dim, size),
             k: rng.vec(positions * heads.1 * dim, size),
             v: rng.vec(positions * heads.1 * dim, 3.0),
             rows,
             positions,
         }
+    }
+
+    /// The same with a window, a soft cap, sinks and keys ahead, each as chance has it.
+    pub fn with_variations(mut self, rng: &mut Rng) -> Self {
+        if rng.below(2) == 0 {
+            self.params = self.params.with_window(NonZero::new(1 + rng.below(self.positions + 10)));
+        }
+        if rng.below(2) == 0 {
+            self.params = self.params.with_soft_cap(Some([0.5, 5.0, 50.0][rng.below(3)])).unwrap();
+        }
+        if rng.below(2) == 0 {
+            self.sinks = rng.vec(self.params.n_heads(), 4.0);
+        }
+        self.params = self.params.with_causal(rng.below(3) > 0);
+        self
     }
 
     pub fn first(&self) -> usize {
@@ -95,7 +114,12 @@ impl Problem {
         let mut out = vec![f32::from_bits(0x7fc0_dead); self.q.len()];
         let chunks = self.q.chunks(chunk * width).zip(out.chunks_mut(chunk * width));
         for (i, (q, out)) in chunks.enumerate() {
-            attention(ctx, self.params, q, cache, self.first() + i * chunk, out).unwrap();
+            let first = self.first() + i * chunk;
+            if self.sinks.is_empty() {
+                attention(ctx, self.params, q, cache, first, out).unwrap();
+            } else {
+                attention_with_sinks(ctx, self.params, &self.sinks, q, cache, first, out).unwrap();
+            }
         }
         out.iter().map(|x| x.to_bits()).collect()
     }
@@ -105,7 +129,15 @@ impl Problem {
 pub fn one_query(q: &[f32], k: &[f32], v: &[f32], scale: f32) -> Vec<f32> {
     let params = AttentionParams::new(1, 1, q.len(), scale).unwrap();
     let positions = k.len() / q.len();
-    let problem = Problem { params, q: q.to_vec(), k: k.to_vec(), v: v.to_vec(), rows: 1, positions };
+    let problem = Problem {
+        params,
+        sinks: Vec::new(),
+        q: q.to_vec(),
+        k: k.to_vec(),
+        v: v.to_vec(),
+        rows: 1,
+        positions,
+    };
     let mut outputs = Isa::available().into_iter().map(|isa| {
         let cache = problem.cache(isa, KvType::F32);
         problem.run(isa, 1, &cache)

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use halfbyte_attention::KvType;
+use halfbyte_examples::speculate::MOST;
 use halfbyte_threadpool::MAX_THREADS;
 
 const EXAMPLES: &str = "\
@@ -77,7 +79,7 @@ pub(crate) struct GlobalArgs {
     /// What quantized weights are multiplied by: int8 is faster, f32 exact
     #[arg(long, global = true, value_name = "TYPE", value_enum, default_value_t = ActivationsArg::Int8)]
     pub(crate) activations: ActivationsArg,
-    /// How keys and values are kept [default: f16 with int8 activations, f32 with f32]
+    /// How keys and values are kept: q8 and fp8 take half of f16's memory [default: f16 with int8 activations, f32 with f32]
     #[arg(long, global = true, value_name = "TYPE", value_enum)]
     pub(crate) kv_cache: Option<KvCacheArg>,
     /// Use weights where the file has them instead of copies in the kernels' order: slower, but memory is shared with
@@ -99,6 +101,21 @@ pub(crate) enum ActivationsArg {
 pub(crate) enum KvCacheArg {
     F32,
     F16,
+    Bf16,
+    Q8,
+    Fp8,
+}
+
+impl KvCacheArg {
+    pub(crate) const fn kv_type(self) -> KvType {
+        match self {
+            Self::F32 => KvType::F32,
+            Self::F16 => KvType::F16,
+            Self::Bf16 => KvType::Bf16,
+            Self::Q8 => KvType::Q8,
+            Self::Fp8 => KvType::Fp8,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -125,6 +142,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Measure tokens a second: prompt (prefill) and reply (decode)
     Bench(BenchArgs),
+    /// Measure where the time goes, phase by phase
+    Profile(ProfileArgs),
     /// List a file's metadata and tensors
     Inspect(InspectArgs),
     /// Say what this machine offers, what would run, and what is slow and why
@@ -159,12 +178,33 @@ pub(crate) struct SamplingArgs {
     pub(crate) seed: Option<u64>,
 }
 
+/// Drafts: tokens that are guessed and then verified together.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Speculative decoding (replies stay the same, to the token)")]
+pub(crate) struct SpeculationArgs {
+    /// Draft what comes next and verify it in one go: `auto` as many tokens as pay, `off`, or 1 to 15 tokens always
+    /// [default: off, auto with --draft-model]
+    #[arg(long, value_name = "N", value_parser = parse_speculate)]
+    pub(crate) speculate: Option<SpeculateArg>,
+    /// A small model of the same vocabulary that makes the drafts [default: they are copied from the context]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) draft_model: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SpeculateArg {
+    Off,
+    Auto,
+    Fixed(usize),
+}
+
 const RUN_EXAMPLES: &str = "\
 Examples:
   halfbyte run
   halfbyte run --model M.gguf --prompt 'def fibonacci(n):' -n 64 --temperature 0
   halfbyte run --model M.gguf --prompt 'Once upon a time' --seed 7 2>/dev/null > story.txt
   halfbyte run --model M.gguf --prompt 'The sky is' --json | jq .text
+  halfbyte run --model M.gguf --prompt \"$(cat main.rs)\" --speculate auto
 
 The prompt is continued as it is: no chat template is put around it (that is `halfbyte chat`).";
 
@@ -186,6 +226,8 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
 }
 
 const CHAT_EXAMPLES: &str = "\
@@ -214,6 +256,8 @@ pub(crate) struct ChatArgs {
     pub(crate) history: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationArgs,
 }
 
 const SERVE_HELP: &str = "\
@@ -611,6 +655,29 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
 }
 
+const PROFILE_EXAMPLES: &str = "\
+Examples:
+  halfbyte profile --model M.gguf
+  halfbyte profile --model M.gguf -p 2048 -n 64 --threads 1 --json
+
+Prompt and decode steps have a table each: the calls of a phase, their time in all and each, the phase's share, and
+10^9 bytes of weights (of keys and values for attention) or 10^9 multiplications and additions a second.";
+
+/// Measure where the time goes, phase by phase.
+#[derive(Debug, Args)]
+#[command(after_help = PROFILE_EXAMPLES)]
+pub(crate) struct ProfileArgs {
+    /// Prompt tokens
+    #[arg(short = 'p', long = "n-prompt", value_name = "N", default_value_t = 512, value_parser = parse_positive)]
+    pub(crate) n_prompt: usize,
+    /// Tokens to decode behind them, one by one
+    #[arg(short = 'n', long = "n-gen", value_name = "N", default_value_t = 32, value_parser = parse_positive)]
+    pub(crate) n_gen: usize,
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// List a file's metadata and tensors.
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
@@ -632,6 +699,17 @@ pub(crate) struct DoctorArgs {
 
 fn parse_positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected a whole number of at least 1".to_owned())
+}
+
+fn parse_speculate(text: &str) -> Result<SpeculateArg, String> {
+    match text {
+        "off" => Ok(SpeculateArg::Off),
+        "auto" => Ok(SpeculateArg::Auto),
+        _ => match text.parse() {
+            Ok(n) if (1..=MOST).contains(&n) => Ok(SpeculateArg::Fixed(n)),
+            _ => Err(format!("expected auto, off, or a number of tokens from 1 to {MOST}")),
+        },
+    }
 }
 
 fn parse_damping(text: &str) -> Result<f64, String> {

@@ -156,7 +156,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
         isa: engine.isa.value.name(),
         model: &engine.name,
         activations: engine::activations_name(options.activations),
-        kv_cache: engine::kv_name(options.kv_type),
+        kv_cache: options.kv_type.name(),
         weight_bytes_per_token: bytes,
         reps: args.reps,
         results,
@@ -197,7 +197,7 @@ fn progress_bar(steps: usize) -> ProgressBar {
 }
 
 /// The same ids every time, spread over the vocabulary: a 64-bit linear congruential generator's upper half.
-fn pseudo_random_ids(n: usize, n_vocab: usize) -> Vec<u32> {
+pub(crate) fn pseudo_random_ids(n: usize, n_vocab: usize) -> Vec<u32> {
     let mut state = 1_u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

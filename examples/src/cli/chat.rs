@@ -13,6 +13,7 @@ use super::console::{self, Console, Input, Replying};
 use super::engine::{self, Engine};
 use super::output::{self, note};
 use super::sampling;
+use super::speculation;
 
 const HELP: &str = "\
 /system TEXT  set what the model is told first, and start anew
@@ -33,13 +34,15 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> Result<()> {
     if console.is_interactive() {
         note!("/help lists the commands, Ctrl-D ends.");
     }
+    let draft_gguf = speculation::open_draft_model(&args.speculation)?;
+    let draft = speculation::draft_engine(draft_gguf.as_ref(), global, &args.speculation, &tokenizer)?;
     let mut chat = Chat {
         engine: &engine,
         tokenizer: &tokenizer,
         template,
         // One time for all turns: a prompt that begins as the last one did is not fed again.
         options: ChatOptions::default(),
-        cache: CachedSession::new(engine.session()?),
+        cache: speculation::session(&engine, draft.as_ref(), &args.speculation)?,
         sampler,
         args,
         messages: Vec::new(),

@@ -152,7 +152,7 @@ fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
         layers: config.n_layers,
         file_bytes: gguf.file_bytes() as u64,
         activations: engine::activations_name(engine.options.activations),
-        kv_cache: engine::kv_name(engine.options.kv_type),
+        kv_cache: engine.options.kv_type.name(),
         context: engine.options.context,
         trained_context: config.context,
         kv_cache_bytes: engine::kv_bytes(config, &engine.options),

@@ -11,7 +11,7 @@ use halfbyte_examples::model::{ActivationType, Config, Model, Session, SessionOp
 use halfbyte_examples::tokenizer::{Tokenizer, TokenizerSpec};
 use halfbyte_threadpool::{ThreadPool, default_threads};
 
-use super::args::{ActivationsArg, GlobalArgs, KvCacheArg};
+use super::args::{ActivationsArg, GlobalArgs};
 
 /// The context that is made when nobody asks for another: long models would take gigabytes for their keys.
 const DEFAULT_CONTEXT: usize = 4096;
@@ -180,7 +180,7 @@ impl<'a> Engine<'a> {
             self.threads.value,
             self.threads.reason,
             activations_name(self.options.activations),
-            kv_name(self.options.kv_type),
+            self.options.kv_type.name(),
         )
     }
 }
@@ -191,8 +191,9 @@ fn session_options(config: &Config, global: &GlobalArgs) -> SessionOptions {
         ActivationsArg::Int8 => ActivationType::Int8,
     };
     let kv_type = match (global.kv_cache, activations) {
-        (Some(KvCacheArg::F32), _) | (None, ActivationType::F32) => KvType::F32,
-        (Some(KvCacheArg::F16), _) | (None, ActivationType::Int8) => KvType::F16,
+        (Some(kind), _) => kind.kv_type(),
+        (None, ActivationType::F32) => KvType::F32,
+        (None, ActivationType::Int8) => KvType::F16,
     };
     let context = global.ctx.unwrap_or(config.context.min(DEFAULT_CONTEXT));
     SessionOptions { activations, kv_type, ..SessionOptions::new(context) }
@@ -206,15 +207,8 @@ pub(crate) fn activations_name(activations: ActivationType) -> &'static str {
     }
 }
 
-/// The name of the KV cache's type, as `--kv-cache` takes it.
-pub(crate) fn kv_name(kv_type: KvType) -> &'static str {
-    match kv_type {
-        KvType::F16 => "f16",
-        _ => "f32",
-    }
-}
-
 /// Bytes that the KV caches of `options` take when full.
 pub(crate) fn kv_bytes(config: &Config, options: &SessionOptions) -> u64 {
-    (2 * config.n_layers * config.kv_width() * options.context * options.kv_type.bytes()) as u64
+    let position = 2 * config.n_kv_heads * options.kv_type.row_bytes(config.head_dim);
+    (config.n_layers * options.context * position) as u64
 }

@@ -55,7 +55,7 @@ impl<'a> Side<'a> {
         Self {
             name: &engine.name,
             activations: engine::activations_name(engine.options.activations),
-            kv_cache: engine::kv_name(engine.options.kv_type),
+            kv_cache: engine.options.kv_type.name(),
             loss: loss.mean(),
             loss_stderr: loss.standard_error(),
             perplexity: loss.exp(),
@@ -96,7 +96,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &KlArgs) -> Result<()> {
     let mut base_session = base.session_on(&engine.pool, base_options)?;
     let mut session = engine.session_on(&engine.pool, options)?;
     let tokenizer = engine.tokenizer(global)?;
-    require_same_tokens(&base.tokenizer(&base_global)?, &tokenizer)?;
+    require_same_tokens(("base", &base.tokenizer(&base_global)?), ("model", &tokenizer))?;
     let passage = Passage::read(&args.evaluation, &tokenizer, &windows)?;
 
     let mut divergences = Vec::new();
@@ -174,19 +174,21 @@ fn table(output: &Output<'_>, perplexities: [Estimate; 2], machine: &str) -> Str
     )
 }
 
-/// Refuses two vocabularies that differ, naming the first difference.
-fn require_same_tokens(base: &Tokenizer, model: &Tokenizer) -> Result<()> {
-    let (base_tokens, tokens) = (base.n_vocab(), model.n_vocab());
-    if base_tokens != tokens {
-        bail!("the base has {base_tokens} tokens, the model {tokens}: expected the same vocabulary");
+/// Refuses two vocabularies that differ, naming the first difference. Each comes with what it is called.
+pub(crate) fn require_same_tokens(a: (&str, &Tokenizer), b: (&str, &Tokenizer)) -> Result<()> {
+    let (a_tokens, b_tokens) = (a.1.n_vocab(), b.1.n_vocab());
+    if a_tokens != b_tokens {
+        bail!("the {} has {a_tokens} tokens, the {} {b_tokens}: expected the same vocabulary", a.0, b.0);
     }
-    let n = u32::try_from(tokens).unwrap_or(u32::MAX);
-    if let Some(id) = (0..n).find(|&id| base.token_text(id) != model.token_text(id)) {
+    let n = u32::try_from(a_tokens).unwrap_or(u32::MAX);
+    if let Some(id) = (0..n).find(|&id| a.1.token_text(id) != b.1.token_text(id)) {
         let shown = |tokenizer: &Tokenizer| output::quoted(tokenizer.token_text(id).unwrap_or("?"));
         bail!(
-            "token {id} is {} in the base and {} in the model: expected the same vocabulary",
-            shown(base),
-            shown(model)
+            "token {id} is {} in the {} and {} in the {}: expected the same vocabulary",
+            shown(a.1),
+            a.0,
+            shown(b.1),
+            b.0
         );
     }
     Ok(())

@@ -16,12 +16,14 @@ mod logits;
 mod memory;
 mod output;
 mod perplexity;
+mod profile;
 mod progress;
 mod quantize;
 mod run;
 mod sampling;
 mod serve;
 mod shell;
+mod speculation;
 mod tokenize;
 
 use std::process::ExitCode;
@@ -66,6 +68,7 @@ fn dispatch(Cli { global, command }: Cli) -> Result<()> {
         Command::Compare(args) => compare::run(&global, &args),
         Command::Imatrix(args) => imatrix::run(&global, &args),
         Command::Bench(args) => bench::run(&global, &args),
+        Command::Profile(args) => profile::run(&global, &args),
         Command::Inspect(args) => inspect::run(&global, &args),
         Command::Doctor(args) => doctor::run(&global, &args),
         Command::Completions(args) => shell::completions(&args),

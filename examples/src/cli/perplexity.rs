@@ -58,7 +58,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &PerplexityArgs) -> Result<()> {
     let output = Output {
         model: &engine.name,
         activations: engine::activations_name(options.activations),
-        kv_cache: engine::kv_name(options.kv_type),
+        kv_cache: options.kv_type.name(),
         context: windows.context(),
         stride: args.evaluation.stride,
         coverage,

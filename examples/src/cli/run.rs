@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 
 use anyhow::{Result, bail};
 use halfbyte_examples::embedded;
-use halfbyte_examples::generate::{CachedSession, Generation, Progress, Request, Stop, generate};
+use halfbyte_examples::generate::{Generation, Progress, Request, Stop, generate};
+use halfbyte_examples::speculate::Drafts;
 use halfbyte_examples::tokenizer::Tokenizer;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -14,6 +15,7 @@ use super::args::{GlobalArgs, RunArgs};
 use super::engine::{self, Engine};
 use super::output::{self, note};
 use super::sampling;
+use super::speculation;
 use super::tokenize::special;
 
 /// What other models than the embedded one are given to go on with.
@@ -27,6 +29,11 @@ struct Output<'a> {
     /// `null` if nothing was fed.
     prompt_tokens_per_second: Option<f64>,
     decode_tokens_per_second: Option<f64>,
+    /// Tokens guessed, and those of them that were right; only with `--speculate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drafted: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accepted: Option<usize>,
 }
 
 /// The ids of a prompt. An empty one is the token that begins a text, if the model names it.
@@ -49,7 +56,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<()> {
     let ids = prompt_ids(&tokenizer, prompt, args.special)?;
     engine.require_fit("the prompt", ids.len())?;
     let mut sampler = sampling::sampler(&args.sampling)?;
-    let mut cache = CachedSession::new(engine.session()?);
+    let draft_gguf = speculation::open_draft_model(&args.speculation)?;
+    let draft = speculation::draft_engine(draft_gguf.as_ref(), global, &args.speculation, &tokenizer)?;
+    let mut cache = speculation::session(&engine, draft.as_ref(), &args.speculation)?;
     let request = Request {
         prompt: &ids,
         tokenizer: &tokenizer,
@@ -64,6 +73,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<()> {
             text: &reply.text,
             prompt_tokens_per_second: reply.prompt.per_second(),
             decode_tokens_per_second: reply.decode.per_second(),
+            drafted: cache.drafts().map(|drafts| drafts.drafted),
+            accepted: cache.drafts().map(|drafts| drafts.accepted),
         });
     }
     // On a terminal the prompt and its continuation read as one text; in a pipe only the latter is there.
@@ -83,7 +94,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<()> {
         Ok(ControlFlow::Continue(()))
     })?;
     output::text("\n")?;
-    report(&engine, &tokenizer, &reply, &sampling::summary(&sampler));
+    report(&engine, &tokenizer, &reply, cache.drafts(), &sampling::summary(&sampler));
     Ok(())
 }
 
@@ -105,11 +116,18 @@ fn prompt_bar(tokens: usize) -> ProgressBar {
 }
 
 /// Says how fast it went, on what, and why it ended where that is not plain.
-fn report(engine: &Engine<'_>, tokenizer: &Tokenizer, reply: &Generation, sampler: &str) {
+fn report(
+    engine: &Engine<'_>,
+    tokenizer: &Tokenizer,
+    reply: &Generation,
+    drafts: Option<Drafts>,
+    sampler: &str,
+) {
     let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |r| format!("{r:.1}"));
     note!();
     note!("prompt  {:>5} tokens  {:>8} tokens/s", reply.prompt.tokens, rate(reply.prompt.per_second()));
     note!("decode  {:>5} tokens  {:>8} tokens/s", reply.decode.tokens, rate(reply.decode.per_second()));
+    speculation::report(drafts);
     note!("model   {}", engine.name);
     note!("on      {}", engine.summary());
     note!("sampler {sampler}");

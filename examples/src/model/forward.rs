@@ -1,7 +1,8 @@
 //! Tokens through all layers, those of one context or of several together.
 
+use super::profile::Phase;
 use super::session::ActivationType;
-use super::step::{Buffers, Input, Step, embed};
+use super::step::{Buffers, Input, Step, embed, matrix_work};
 use super::{Error, Model};
 use halfbyte_attention::{AttentionParams, KvCache};
 use halfbyte_cpu_kernels::{Context, RopeTable, rms_norm};
@@ -39,6 +40,7 @@ impl Forward<'_> {
     pub(super) fn layers(self, runs: &mut [Run<'_>], b: &mut Buffers) -> Result<(), Error> {
         let Self { model: Model { config, weights, .. }, ctx, activations, params } = self;
         let rows = runs.iter().map(|run| run.ids.len()).sum();
+        b.profiler.restart();
         b.x.resize(rows * config.width, 0.0);
         let mut x = b.x.as_mut_slice();
         for run in &mut *runs {
@@ -48,6 +50,7 @@ impl Forward<'_> {
             embed(ctx, &weights.embedding.matrix(), run.ids, own)?;
             x = others;
         }
+        b.profiler.plain(Phase::Embedding);
         let step = Step { ctx, config, activations, params, rows };
         for (l, layer) in weights.layers.iter().enumerate() {
             step.project(layer, b)?;
@@ -67,11 +70,15 @@ impl Forward<'_> {
     /// The logits of the residual streams `rows` of `b.x`, into `b.logits`.
     pub(super) fn logits(self, rows: Range<usize>, b: &mut Buffers) -> Result<(), Error> {
         let Self { model: Model { config, weights, .. }, ctx, activations, .. } = self;
+        b.profiler.restart();
         let x = &b.x[rows.start * config.width..rows.end * config.width];
         b.h.resize(x.len(), 0.0);
         rms_norm(ctx, x, &weights.norm, config.norm_eps, &mut b.h)?;
+        b.profiler.plain(Phase::Norms);
         let output = weights.output.matrix();
         let input = Input::new(ctx, activations, &b.h, rows.len(), &mut b.int8, [output])?;
-        input.times(&output, &mut b.logits)
+        input.times(&output, &mut b.logits)?;
+        b.profiler.lap(Phase::Logits, || matrix_work(&[output], rows.len()));
+        Ok(())
     }
 }

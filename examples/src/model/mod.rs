@@ -15,6 +15,7 @@ pub mod cuda;
 mod error;
 mod forward;
 mod layerwise;
+mod profile;
 mod session;
 mod step;
 mod weights;
@@ -23,6 +24,7 @@ pub use batch::{Batch, Part};
 pub use config::{Architecture, Config};
 pub use error::Error;
 pub use layerwise::{Layerwise, Stage, Visitor};
+pub use profile::{Phase, PhaseTotals, Profile};
 pub use session::{ActivationType, Session, SessionOptions};
 
 use crate::gguf::Gguf;

@@ -1,5 +1,6 @@
 //! The forward pass of some rows, a half layer at a time.
 
+use super::profile::{Phase, Profiler};
 use super::session::ActivationType;
 use super::weights::{LayerWeights, Linear};
 use super::{Config, Error};
@@ -46,6 +47,13 @@ pub(super) struct Buffers {
     pub(super) hidden: Vec<f32>,
     pub(super) logits: Vec<f32>,
     pub(super) int8: Activations,
+    pub(super) profiler: Profiler,
+}
+
+/// Bytes read and operations done when `rows` rows are multiplied by matrices.
+pub(super) fn matrix_work(matrices: &[Matrix<'_>], rows: usize) -> (usize, usize) {
+    let weights: usize = matrices.iter().map(|m| m.rows() * m.cols()).sum();
+    (matrices.iter().map(Matrix::bytes).sum(), 2 * rows * weights)
 }
 
 /// What all layers of one forward pass share.
@@ -65,6 +73,7 @@ impl Step<'_> {
         let (ctx, c) = (self.ctx, self.config);
         b.h.resize(b.x.len(), 0.0);
         rms_norm(ctx, &b.x, &w.attention_norm, c.norm_eps, &mut b.h)?;
+        b.profiler.plain(Phase::Norms);
         let consumers = [w.q.weight.matrix(), w.k.weight.matrix(), w.v.weight.matrix()];
         let input = Input::new(ctx, self.activations, &b.h, self.rows, &mut b.int8, consumers)?;
         let [q, k, v] = consumers;
@@ -72,6 +81,7 @@ impl Step<'_> {
         for (linear, y) in [(&w.q, &mut b.q), (&w.k, &mut b.k), (&w.v, &mut b.v)] {
             add_bias(linear, y);
         }
+        b.profiler.lap(Phase::Qkv, || matrix_work(&consumers, self.rows));
         if let Some([q_norm, k_norm]) = &w.head_norms {
             for (y, norm) in [(&mut b.q, q_norm), (&mut b.k, k_norm)] {
                 // The buffer of the attention's output is free until then.
@@ -79,6 +89,7 @@ impl Step<'_> {
                 rms_norm(ctx, y, norm, c.norm_eps, &mut b.attended)?;
                 std::mem::swap(y, &mut b.attended);
             }
+            b.profiler.plain(Phase::Norms);
         }
         b.attended.resize(b.q.len(), 0.0);
         Ok(())
@@ -99,8 +110,21 @@ impl Step<'_> {
         let first = cache.len();
         rope(ctx, q, c.n_heads, c.head_dim, rope_table, first)?;
         rope(ctx, k, c.n_kv_heads, c.head_dim, rope_table, first)?;
+        b.profiler.plain(Phase::Rope);
         cache.append(ctx.isa, k, v, rows.len())?;
-        Ok(attention(ctx, self.params, q, cache, first, &mut b.attended[of(c.q_width())])?)
+        b.profiler.plain(Phase::KvWrite);
+        attention(ctx, self.params, q, cache, first, &mut b.attended[of(c.q_width())])?;
+        b.profiler.lap(Phase::Attention, || self.attention_work(cache, first, rows.len()));
+        Ok(())
+    }
+
+    /// Bytes of keys and values that `rows` from position `first` on read, once for all of them, and the operations of
+    /// scores and sums.
+    fn attention_work(self, cache: &KvCache, first: usize, rows: usize) -> (usize, usize) {
+        let seen = (0..rows).map(|row| self.params.visible(first + row, cache.len()).len());
+        let keys = self.params.visible(first, cache.len()).start..cache.len();
+        let bytes = 2 * keys.len() * cache.n_kv_heads() * cache.kv_type().row_bytes(cache.head_dim());
+        (bytes, 4 * self.config.q_width() * seen.sum::<usize>())
     }
 
     /// Adds what [`Self::attend`] found to the residual stream, through the layer's output matrix.
@@ -108,7 +132,9 @@ impl Step<'_> {
         let (ctx, output) = (self.ctx, w.attention_output.matrix());
         let input = Input::new(ctx, self.activations, &b.attended, self.rows, &mut b.int8, [output])?;
         input.times(&output, &mut b.h)?;
-        Ok(add_assign(ctx, &mut b.x, &b.h)?)
+        add_assign(ctx, &mut b.x, &b.h)?;
+        b.profiler.lap(Phase::Output, || matrix_work(&[output], self.rows));
+        Ok(())
     }
 
     /// The hidden layer of the feed-forward network: `b.hidden`, from the residual stream.
@@ -116,10 +142,14 @@ impl Step<'_> {
         let (ctx, gate, up) = (self.ctx, w.gate.matrix(), w.up.matrix());
         b.h.resize(b.x.len(), 0.0);
         rms_norm(ctx, &b.x, &w.feed_forward_norm, self.config.norm_eps, &mut b.h)?;
+        b.profiler.plain(Phase::Norms);
         let input = Input::new(ctx, self.activations, &b.h, self.rows, &mut b.int8, [gate, up])?;
         input.times_each([(gate, &mut b.gate), (up, &mut b.up)])?;
+        b.profiler.lap(Phase::GateUp, || matrix_work(&[gate, up], self.rows));
         b.hidden.resize(b.gate.len(), 0.0);
-        Ok(swiglu(ctx, &b.gate, &b.up, &mut b.hidden)?)
+        swiglu(ctx, &b.gate, &b.up, &mut b.hidden)?;
+        b.profiler.plain(Phase::Swiglu);
+        Ok(())
     }
 
     /// Adds what [`Self::hidden`] found to the residual stream, through the layer's down matrix.
@@ -127,7 +157,9 @@ impl Step<'_> {
         let (ctx, down) = (self.ctx, w.down.matrix());
         let input = Input::new(ctx, self.activations, &b.hidden, self.rows, &mut b.int8, [down])?;
         input.times(&down, &mut b.h)?;
-        Ok(add_assign(ctx, &mut b.x, &b.h)?)
+        add_assign(ctx, &mut b.x, &b.h)?;
+        b.profiler.lap(Phase::Down, || matrix_work(&[down], self.rows));
+        Ok(())
     }
 }
 

@@ -1,15 +1,15 @@
 //! One conversation on the device.
 
-use super::upload::{CudaModel, Layer};
 use super::CudaError;
+use super::upload::{CudaModel, Layer};
 use crate::model::Error;
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Stream, StreamKind};
 use halfbyte_cuda_kernels::attention::{self, DecodeBuffers, Heads, KvCache, KvFormat, KvLayout, Problem};
 use halfbyte_cuda_kernels::profiler::Report;
 use halfbyte_cuda_kernels::{
-    HeadSteps, MAX_ROWS, MAX_WINDOW, Prepared, Profiler, Projections, PromptInputs, PromptPrecision, Queue, RmsNorm, RopeTable,
-    Sums, Weights, WindowOutput, add_rms_norm, embed, matvec, rms_norm, rope_kv, swiglu,
+    HeadSteps, MAX_ROWS, MAX_WINDOW, Prepared, Profiler, Projections, PromptInputs, PromptPrecision, Queue,
+    RmsNorm, RopeTable, Sums, Weights, WindowOutput, add_rms_norm, embed, matvec, rms_norm, rope_kv, swiglu,
 };
 use halfbyte_q4::affine::GroupSize;
 
@@ -252,7 +252,8 @@ impl<'m> CudaSession<'m> {
     /// added to it.
     fn layers(&mut self, ids: &[u32], path: Path) -> Result<(), CudaError> {
         let rows = ids.len();
-        let Self { model, options, stream, profiler, heads, rope, caches, len, inputs, partial, b, .. } = self;
+        let Self { model, options, stream, profiler, heads, rope, caches, len, inputs, partial, b, .. } =
+            self;
         let queue = queue(profiler.as_ref(), stream);
         b.tokens.slice_mut(0..rows)?.copy_from_host(ids, stream)?;
         let c = &model.config;
@@ -267,7 +268,16 @@ impl<'m> CudaSession<'m> {
             let mut queries = b.queries.slice_mut(0..rows * q_width)?;
             let projections = Projections::Joined(b.qkv.slice(0..rows * width)?);
             let steps = head_steps(model, layer, rope);
-            rope_kv(&model.kernels, queue, [rows, c.n_heads], *len, projections, &steps, &mut queries, cache)?;
+            rope_kv(
+                &model.kernels,
+                queue,
+                [rows, c.n_heads],
+                *len,
+                projections,
+                &steps,
+                &mut queries,
+                cache,
+            )?;
             let problem = Problem {
                 heads: *heads,
                 sinks: None,
@@ -282,7 +292,13 @@ impl<'m> CudaSession<'m> {
                 Path::Prompt => attention::prefill(&model.kernels, queue, &problem, &mut attended, None)?,
                 Path::Window => attention::decode(&model.kernels, queue, &problem, partial, &mut attended)?,
             }
-            pass.add(&layer.attention_output, b.attended.slice(0..rows * q_width)?, None, &mut b.x, &mut b.delta)?;
+            pass.add(
+                &layer.attention_output,
+                b.attended.slice(0..rows * q_width)?,
+                None,
+                &mut b.x,
+                &mut b.delta,
+            )?;
 
             pass.norm(&layer.feed_forward_norm, &layer.gate_up, b, path == Path::Window)?;
             let (both, hidden) = (rows * 2 * c.feed_forward, rows * c.feed_forward);

@@ -50,7 +50,8 @@ impl CudaModel {
     pub fn new(kernels: &Kernels, model: &Model<'_>) -> Result<Self, CudaError> {
         let (config, weights) = (model.config(), &model.weights);
         check(config)?;
-        let layers = weights.layers.iter().map(|layer| Layer::new(kernels, layer)).collect::<Result<_, _>>()?;
+        let layers =
+            weights.layers.iter().map(|layer| Layer::new(kernels, layer)).collect::<Result<_, _>>()?;
         let upload = |weight: &Weight<'_>| stacked(kernels, &[weight.matrix()]);
         Ok(Self {
             kernels: kernels.clone(),
@@ -89,7 +90,8 @@ impl CudaModel {
 
 /// What no kernel would take, found before anything is copied.
 fn check(c: &Config) -> Result<(), CudaError> {
-    let unsupported = |what, expected, got: usize| CudaError::Unsupported { what, expected, got: got.to_string() };
+    let unsupported =
+        |what, expected, got: usize| CudaError::Unsupported { what, expected, got: got.to_string() };
     if ![64, 128, 256].contains(&c.head_dim) {
         return Err(unsupported("the size of a head", "64, 128 or 256", c.head_dim));
     }

@@ -1,0 +1,320 @@
+//! How the numbers of one head at one position, a *row*, are stored.
+//!
+//! ```text
+//! f32, f16, bf16   the numbers, zeros up to a multiple of 16
+//! q8               Q8_0 blocks: | f16 scale | 32 codes |, the last filled up with zeros
+//! fp8              | e4m3 codes, zeros up to a multiple of 16 | f32 scale |
+//! ```
+//!
+//! Kernels compute with f32: blocks of rows are widened first, `code * scale` rounded to f32 where there is a scale.
+//! All types share the kernels that way, at the price of a pass over each block in a near cache. Only halves have a
+//! second way, into registers, for decode steps: theirs is the usual cache.
+
+use core::mem::size_of;
+use half::{bf16, f16};
+use halfbyte_cpu_kernels::Isa;
+use halfbyte_cpu_kernels::simd::{Kernel, LANES, Simd};
+use halfbyte_q8::{BlockQ8_0, GROUP, quantize_row};
+
+/// How a cache stores its numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KvType {
+    /// f32: exact, 4 bytes.
+    F32,
+    /// IEEE half precision, 2 bytes: rounded to nearest even; magnitudes from 65520 on become infinite, those
+    /// below 2^-14 lose digits and those up to 2^-25 become zero.
+    F16,
+    /// bfloat16, 2 bytes: rounded to nearest even, 8 significant bits, the range of f32.
+    Bf16,
+    /// Q8_0, 34 bytes for 32 numbers of a head: codes of -127 to 127 times an f16 scale, as [`quantize_row`] chooses
+    /// them. A group with NaN, infinity or a magnitude above 127 * 65504 reads as NaN throughout.
+    Q8,
+    /// e4m3, 1 byte, and one f32 scale for a head's numbers at a position: the largest magnitude divided by 448, or 0 if
+    /// that is 0. Codes are the numbers divided by the scale, rounded to nearest even and no more than 448: a relative
+    /// error up to 1/16, an absolute one of 2^-10 scales for the smallest. Numbers with NaN or infinity among them all
+    /// read as NaN.
+    Fp8,
+}
+
+impl KvType {
+    /// Every type.
+    pub const ALL: [Self; 5] = [Self::F32, Self::F16, Self::Bf16, Self::Q8, Self::Fp8];
+
+    /// Bytes of a key, or of a value, of one head of `head_dim` numbers, padding and scales included.
+    ///
+    /// ```
+    /// use halfbyte_attention::KvType;
+    /// let bytes = |head_dim| KvType::ALL.map(|kind| kind.row_bytes(head_dim));
+    /// assert_eq!(bytes(64), [256, 128, 128, 68, 68]);
+    /// assert_eq!(bytes(20), [128, 64, 64, 34, 36]);
+    /// ```
+    #[must_use]
+    pub const fn row_bytes(self, head_dim: usize) -> usize {
+        let padded = head_dim.next_multiple_of(LANES);
+        match self {
+            Self::F32 => padded * size_of::<f32>(),
+            Self::F16 | Self::Bf16 => padded * size_of::<u16>(),
+            Self::Q8 => head_dim.div_ceil(GROUP) * size_of::<BlockQ8_0>(),
+            Self::Fp8 => padded + size_of::<f32>(),
+        }
+    }
+
+    /// A short name: `f32`, `f16`, `bf16`, `q8`, `fp8`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::Q8 => "q8",
+            Self::Fp8 => "fp8",
+        }
+    }
+}
+
+/// A number that kernels load as f32.
+pub(crate) trait Element: Copy {
+    /// Loads 16 numbers.
+    ///
+    /// # Safety
+    /// `p` is valid for reading 16 elements.
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32;
+}
+
+impl Element for f32 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
+        // SAFETY: the caller's promise is the callee's.
+        unsafe { s.load(p) }
+    }
+}
+
+impl Element for f16 {
+    #[inline(always)]
+    unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
+        // SAFETY: the caller's promise; an `f16` is a transparent `u16`.
+        unsafe { s.load_f16(p.cast()) }
+    }
+}
+
+/// Rows of one head, one position after the other.
+#[derive(Clone, Copy)]
+pub(crate) struct Rows<'a> {
+    pub(crate) kind: KvType,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) row_bytes: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// The rows `range`, as numbers padded to `vectors * 16`: in place if they are f32, otherwise widened into `to`.
+    #[inline(always)]
+    pub(crate) fn widened<'t, S: Simd>(
+        self,
+        s: S,
+        vectors: usize,
+        range: (usize, usize),
+        to: &'t mut [f32],
+    ) -> &'t [f32]
+    where
+        'a: 't,
+    {
+        let bytes = &self.bytes[range.0 * self.row_bytes..range.1 * self.row_bytes];
+        if self.kind == KvType::F32 {
+            return bytemuck::cast_slice(bytes);
+        }
+        let stride = vectors * LANES;
+        let to = &mut to[..(range.1 - range.0) * stride];
+        match self.kind {
+            KvType::F16 => widen_halves(
+                bytes,
+                to,
+                |p| {
+                    // SAFETY: `widen_halves` calls it with 16 numbers.
+                    unsafe { s.load_f16(p) }
+                },
+                s,
+            ),
+            KvType::Bf16 => widen_halves(
+                bytes,
+                to,
+                |p| {
+                    // SAFETY: `widen_halves` calls it with 16 numbers.
+                    unsafe { s.load_bf16(p) }
+                },
+                s,
+            ),
+            KvType::Q8 => widen_q8(s, bytemuck::cast_slice(bytes), self.row_bytes, stride, to),
+            _ => widen_fp8(s, bytes, self.row_bytes, stride, to),
+        }
+        to
+    }
+}
+
+impl<'a> Rows<'a> {
+    /// The rows `range` of halves, as they are.
+    #[inline(always)]
+    pub(crate) fn halves(self, range: (usize, usize)) -> &'a [f16] {
+        bytemuck::cast_slice(&self.bytes[range.0 * self.row_bytes..range.1 * self.row_bytes])
+    }
+}
+
+/// Two-byte numbers, each 16 of them through `load`.
+#[inline(always)]
+fn widen_halves<S: Simd>(bytes: &[u8], to: &mut [f32], load: impl Fn(*const u16) -> S::F32, s: S) {
+    let from: &[u16] = bytemuck::cast_slice(bytes);
+    for (x, y) in from.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES)) {
+        s.store_slice(y, load(x.as_ptr()));
+    }
+}
+
+/// Q8_0 rows. The scales of sixteen blocks are widened together.
+#[inline(always)]
+fn widen_q8<S: Simd>(s: S, blocks: &[BlockQ8_0], row_bytes: usize, stride: usize, to: &mut [f32]) {
+    let a_row = row_bytes / size_of::<BlockQ8_0>();
+    let (mut row, mut column) = (0, 0);
+    for blocks in blocks.chunks(LANES) {
+        let mut scales = [0_u16; LANES];
+        for (scale, block) in scales.iter_mut().zip(blocks) {
+            *scale = block.scale.to_bits();
+        }
+        // SAFETY: 16 numbers.
+        let scales = s.to_array(unsafe { s.load_f16(scales.as_ptr()) });
+        for (block, scale) in blocks.iter().zip(scales) {
+            let to = &mut to[row * stride..][..stride][column * GROUP..];
+            let scale = s.splat(scale);
+            for (x, y) in block.codes.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES)) {
+                // SAFETY: `x` has 16 codes.
+                let codes = unsafe { s.load_i8(x.as_ptr()) };
+                s.store_slice(y, s.mul(s.from_i32(codes), scale));
+            }
+            column += 1;
+            if column == a_row {
+                (row, column) = (row + 1, 0);
+            }
+        }
+    }
+}
+
+/// Rows of e4m3 codes with their scale behind them.
+#[inline(always)]
+fn widen_fp8<S: Simd>(s: S, bytes: &[u8], row_bytes: usize, stride: usize, to: &mut [f32]) {
+    for (row, to) in bytes.chunks_exact(row_bytes).zip(to.chunks_exact_mut(stride)) {
+        let (codes, scale) = row.split_at(stride);
+        let scale = s.splat(bytemuck::pod_read_unaligned(scale));
+        for (x, y) in codes.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES)) {
+            // SAFETY: `x` has 16 codes.
+            let codes = unsafe { s.load_u8(x.as_ptr()) };
+            s.store_slice(y, s.mul(e4m3_to_f32(s, codes), scale));
+        }
+    }
+}
+
+/// The numbers of e4m3 codes but the NaNs, which no row holds: exponent bias 7, three digits.
+#[inline(always)]
+fn e4m3_to_f32<S: Simd>(s: S, codes: S::I32) -> S::F32 {
+    let digits = s.shl::<20>(s.and(codes, s.splat_i32(0x7f)));
+    let normal = s.from_bits(s.add_i32(digits, s.splat_i32((127 - 7) << 23)));
+    // Exponent 0 has no leading one and is scaled as exponent 1: `(1 + m / 8) * 2^-7` stands for `m / 8 * 2^-6`.
+    let least = s.splat(2f32.powi(-6));
+    let small = s.sub(s.add(normal, normal), least);
+    let magnitude = s.select_lt(normal, least, small, normal);
+    let sign = s.shl::<24>(s.and(codes, s.splat_i32(0x80)));
+    s.from_bits(s.or(s.to_bits(magnitude), sign))
+}
+
+/// The e4m3 code nearest to `x`, ties to even, magnitudes above 448 as 448. `x` is not NaN.
+#[inline(always)]
+fn e4m3_from_f32(x: f32) -> u8 {
+    let magnitude = x.abs().min(448.0);
+    // Below the least normal number codes count 2^-9: adding 2^23 rounds to a whole number of them.
+    let small = (magnitude * 512.0 + 8_388_608.0).to_bits() & 0xff;
+    let bits = magnitude.to_bits();
+    let rounded = (bits + 0x7_ffff + ((bits >> 20) & 1)) >> 20;
+    let normal = rounded.wrapping_sub((127 - 7) << 3);
+    let code = if magnitude < 2f32.powi(-6) { small } else { normal };
+    code as u8 | ((x.to_bits() >> 24) as u8 & 0x80)
+}
+
+/// Writes the rows of `from`, which are `head_dim` numbers, `n_heads` a position, behind `len` positions of
+/// every head: `to` is heads of `capacity` positions.
+pub(crate) struct Append<'a> {
+    pub(crate) kind: KvType,
+    pub(crate) from: &'a [f32],
+    pub(crate) to: &'a mut [u8],
+    pub(crate) n_heads: usize,
+    pub(crate) head_dim: usize,
+    pub(crate) capacity: usize,
+    pub(crate) len: usize,
+}
+
+impl Append<'_> {
+    pub(crate) fn run_on(self, isa: Isa) {
+        isa.dispatch(self);
+    }
+}
+
+impl Kernel for Append<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let row_bytes = self.kind.row_bytes(self.head_dim);
+        for (i, x) in self.from.chunks_exact(self.head_dim).enumerate() {
+            let (position, head) = (self.len + i / self.n_heads, i % self.n_heads);
+            let y = &mut self.to[(head * self.capacity + position) * row_bytes..][..row_bytes];
+            match self.kind {
+                KvType::F32 => bytemuck::cast_slice_mut(y)[..x.len()].copy_from_slice(x),
+                KvType::F16 => store_f16(s, x, bytemuck::cast_slice_mut(y)),
+                KvType::Bf16 => {
+                    for (x, y) in x.iter().zip(bytemuck::cast_slice_mut(y)) {
+                        *y = bf16::from_f32(*x);
+                    }
+                }
+                KvType::Q8 => store_q8(x, bytemuck::cast_slice_mut(y)),
+                KvType::Fp8 => store_fp8(s, x, y),
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn store_f16<S: Simd>(s: S, x: &[f32], y: &mut [f16]) {
+    for (x, y) in x.chunks(LANES).zip(y.chunks_exact_mut(LANES)) {
+        let x = if x.len() == LANES { s.load_slice(x) } else { s.load_partial(x) };
+        // SAFETY: `y` has 16 elements, and an `f16` is a transparent `u16`.
+        unsafe { s.store_f16(y.as_mut_ptr().cast(), x) };
+    }
+}
+
+fn store_q8(x: &[f32], y: &mut [BlockQ8_0]) {
+    for (x, block) in x.chunks(GROUP).zip(y) {
+        let mut group = [0.0; GROUP];
+        group[..x.len()].copy_from_slice(x);
+        if quantize_row(&group, core::slice::from_mut(block)).is_err() {
+            *block = BlockQ8_0 { scale: f16::NAN, codes: [0; GROUP] };
+        }
+    }
+}
+
+#[inline(always)]
+fn store_fp8<S: Simd>(s: S, x: &[f32], y: &mut [u8]) {
+    let (codes, scale) = y.split_at_mut(x.len().next_multiple_of(LANES));
+    let mut largest = s.splat(0.0);
+    // A sum of `x - x` is 0 unless there is NaN or infinity.
+    let mut strange = s.splat(0.0);
+    for x in x.chunks(LANES) {
+        let x = if x.len() == LANES { s.load_slice(x) } else { s.load_partial(x) };
+        largest = s.max(largest, s.from_bits(s.and(s.to_bits(x), s.splat_i32(0x7fff_ffff))));
+        strange = s.add(strange, s.sub(x, x));
+    }
+    let divisor = s.reduce_max(largest) / 448.0 + s.reduce_add(strange);
+    if divisor > 0.0 {
+        for (x, y) in x.iter().zip(&mut *codes) {
+            *y = e4m3_from_f32(x / divisor);
+        }
+    } else {
+        codes.fill(0);
+    }
+    scale.copy_from_slice(bytemuck::bytes_of(&divisor));
+}
