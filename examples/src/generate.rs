@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use crate::model::{self, Session};
+use crate::model::{self, Feed};
 use crate::sampler::{Sampler, SamplerError};
 use crate::speculate::{Draft, Drafts, Speculation};
 use crate::tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
@@ -49,16 +49,16 @@ pub enum GenerateError {
 /// A session that knows the tokens in its context, so that the next prompt need feed only what is new.
 #[derive(Debug)]
 pub struct CachedSession<'m> {
-    session: Session<'m>,
+    session: Box<dyn Feed + 'm>,
     ids: Vec<u32>,
     speculation: Option<Speculation<'m>>,
 }
 
 impl<'m> CachedSession<'m> {
     /// `session` with an empty context: tokens fed before are forgotten, since nobody knows which they were.
-    pub fn new(mut session: Session<'m>) -> Self {
+    pub fn new(mut session: impl Feed + 'm) -> Self {
         session.truncate(0);
-        Self { session, ids: Vec::new(), speculation: None }
+        Self { session: Box::new(session), ids: Vec::new(), speculation: None }
     }
 
     /// The same with drafts: replies do not change, only the time they take.
@@ -79,7 +79,7 @@ impl<'m> CachedSession<'m> {
 
     /// Tokens that the context holds.
     pub fn context(&self) -> usize {
-        self.session.options().context
+        self.session.context()
     }
 
     /// Tokens that still fit.
@@ -90,11 +90,11 @@ impl<'m> CachedSession<'m> {
     /// Adds `ids` and returns the logits after the last of them.
     ///
     /// # Errors
-    /// As [`Session::feed`]; the context is as before.
+    /// As [`Feed::prompt`]; the context is as before.
     pub fn feed(&mut self, ids: &[u32]) -> Result<&[f32], model::Error> {
         // What a call that failed half-way has left.
         self.session.truncate(self.ids.len());
-        let logits = self.session.feed(ids)?;
+        let logits = self.session.prompt(ids)?;
         self.ids.extend_from_slice(ids);
         Ok(logits)
     }
@@ -105,7 +105,7 @@ impl<'m> CachedSession<'m> {
     /// Those of the model, with the context as before, and those of the sampler.
     pub fn feed_and_sample(&mut self, ids: &[u32], sampler: &mut Sampler) -> Result<u32, GenerateError> {
         self.session.truncate(self.ids.len());
-        let logits = self.session.feed(ids)?;
+        let logits = self.session.prompt(ids)?;
         self.ids.extend_from_slice(ids);
         Ok(sampler.sample(logits, &self.ids)?)
     }
@@ -135,7 +135,7 @@ impl<'m> CachedSession<'m> {
         let mut window = vec![id];
         window.extend_from_slice(&draft.ids);
         let mut outcome = None;
-        session.feed_all(&window, |i, logits| {
+        session.window(&window, &mut |i, logits| {
             // The first row always counts, a later one if the token before it was what was drafted.
             let right = match &outcome {
                 None => true,
@@ -320,7 +320,7 @@ pub fn generate(
     let start = Instant::now();
     let mut fed = cache.reuse(prompt);
     let mut next = None;
-    for part in prompt[fed..].chunks(cache.session.options().chunk) {
+    for part in prompt[fed..].chunks(cache.session.chunk()) {
         fed += part.len();
         if fed == prompt.len() && max_tokens > 0 {
             next = Some(cache.feed_and_sample(part, sampler)?);

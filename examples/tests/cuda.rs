@@ -9,7 +9,7 @@ use halfbyte_cuda_kernels::attention::KvFormat;
 use halfbyte_cuda_kernels::{Kernels, PromptPrecision};
 use halfbyte_examples::embedded;
 use halfbyte_examples::gguf::Gguf;
-use halfbyte_examples::model::cuda::{CudaError, CudaModel, CudaOptions, CudaSession};
+use halfbyte_examples::model::cuda::{CudaModel, CudaOptions, CudaSession};
 use halfbyte_examples::model::{ActivationType, Error, Model, Session, SessionOptions};
 use halfbyte_threadpool::ThreadPool;
 
@@ -148,13 +148,10 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
         let mut session = CudaSession::new(&cuda, CudaOptions::new(40)).unwrap();
         let text = ids(n_vocab, 41);
         let error = session.prompt(&text).unwrap_err();
-        assert!(
-            matches!(error, CudaError::Model(Error::ContextFull { used: 0, wanted: 41, context: 40 })),
-            "{error}"
-        );
+        assert!(matches!(error, Error::ContextFull { used: 0, wanted: 41, context: 40 }), "{error}");
         let error = session.prompt(&[0, n_vocab as u32]).unwrap_err();
-        assert!(matches!(error, CudaError::Model(Error::Token { .. })), "{error}");
-        assert!(matches!(session.window(&[]).unwrap_err(), CudaError::Model(Error::NoTokens)));
+        assert!(matches!(error, Error::Token { .. }), "{error}");
+        assert!(matches!(session.window(&[]).unwrap_err(), Error::NoTokens));
         let error = session.window(&text[..33]).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -163,7 +160,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
         assert!(session.is_empty());
         let trained = model.config().context;
         let error = CudaSession::new(&cuda, CudaOptions::new(trained + 1)).unwrap_err();
-        assert!(matches!(error, CudaError::Model(Error::Context { .. })), "{error}");
+        assert!(matches!(error, Error::Context { .. }), "{error}");
         // The profiler counts what ran.
         session.watch();
         session.prompt(&text[..4]).unwrap();

@@ -82,6 +82,12 @@ pub(crate) struct GlobalArgs {
     /// How keys and values are kept: q8 and fp8 take half of f16's memory [default: f16 with int8 activations, f32 with f32]
     #[arg(long, global = true, value_name = "TYPE", value_enum)]
     pub(crate) kv_cache: Option<KvCacheArg>,
+    /// Where `run` and `chat` compute; cuda-emulator stands for a GPU that is not there, and is slow
+    #[arg(long, global = true, value_name = "DEVICE", value_enum, default_value_t = DeviceArg::Cpu)]
+    pub(crate) device: DeviceArg,
+    /// What a prompt's activations are rounded to on a CUDA device [default: bf16]
+    #[arg(long, global = true, value_name = "TYPE", value_enum)]
+    pub(crate) prompt_precision: Option<PromptPrecisionArg>,
     /// Use weights where the file has them instead of copies in the kernels' order: slower, but memory is shared with
     /// other programs that have the file open
     #[arg(long, global = true)]
@@ -94,6 +100,29 @@ pub(crate) struct GlobalArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ActivationsArg {
     F32,
+    Int8,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeviceArg {
+    Cpu,
+    Cuda,
+    CudaEmulator,
+}
+
+impl DeviceArg {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+            Self::CudaEmulator => "cuda-emulator",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PromptPrecisionArg {
+    Bf16,
     Int8,
 }
 

@@ -12,6 +12,7 @@ use halfbyte_examples::tokenizer::{Tokenizer, TokenizerSpec};
 use halfbyte_threadpool::{ThreadPool, default_threads};
 
 use super::args::{ActivationsArg, GlobalArgs};
+use super::device::Device;
 
 /// The context that is made when nobody asks for another: long models would take gigabytes for their keys.
 const DEFAULT_CONTEXT: usize = 4096;
@@ -80,6 +81,8 @@ pub(crate) struct Engine<'a> {
     pub(crate) threads: Chosen<usize>,
     pub(crate) isa: Chosen<Isa>,
     pub(crate) options: SessionOptions,
+    /// Where replies are made, if that is not the CPU.
+    pub(crate) device: Option<Device>,
     /// The file's mapping, for the tokenizer.
     gguf: &'a Gguf,
 }
@@ -93,11 +96,12 @@ impl<'a> Engine<'a> {
         let mut model = Model::from_gguf(gguf).with_context(|| name.clone())?;
         let options = session_options(model.config(), global);
         let pool = ThreadPool::new(threads.value)?;
+        let device = Device::new(global, &model, options.context)?;
         // What f32 activations are multiplied by is decoded from where it lies.
-        if options.activations == ActivationType::Int8 && !global.no_pack {
+        if options.activations == ActivationType::Int8 && !global.no_pack && device.is_none() {
             model.pack(Context { pool: &pool, isa: isa.value })?;
         }
-        Ok(Self { name, model, pool, threads, isa, options, gguf })
+        Ok(Self { name, model, pool, threads, isa, options, device, gguf })
     }
 
     /// The model and its [tokenizer](Self::tokenizer), which is built beside the packing of the weights where there is
@@ -173,6 +177,9 @@ impl<'a> Engine<'a> {
 
     /// What computes, on one line.
     pub(crate) fn summary(&self) -> String {
+        if let Some(device) = &self.device {
+            return device.summary();
+        }
         format!(
             "isa {} ({}), threads {} ({}), {} activations, {} KV cache",
             self.isa.value,

@@ -6,6 +6,7 @@ mod calibration;
 mod chat;
 mod compare;
 mod console;
+mod device;
 mod doctor;
 mod engine;
 mod evaluation;
@@ -56,6 +57,7 @@ fn log_to_stderr() {
 }
 
 fn dispatch(Cli { global, command }: Cli) -> Result<()> {
+    device::check(&global, &command)?;
     match command {
         Command::Run(args) => run::run(&global, &args),
         Command::Chat(args) => chat::run(&global, &args),

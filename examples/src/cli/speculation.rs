@@ -7,7 +7,7 @@ use halfbyte_examples::model::SessionOptions;
 use halfbyte_examples::speculate::{Drafts, Speculation};
 use halfbyte_examples::tokenizer::Tokenizer;
 
-use super::args::{GlobalArgs, SpeculateArg, SpeculationArgs};
+use super::args::{DeviceArg, GlobalArgs, SpeculateArg, SpeculationArgs};
 use super::engine::{self, Engine};
 use super::kl::require_same_tokens;
 use super::output::note;
@@ -29,6 +29,11 @@ pub(crate) fn draft_engine<'a>(
     tokenizer: &Tokenizer,
 ) -> Result<Option<Engine<'a>>> {
     let Some(gguf) = gguf else { return Ok(None) };
+    if global.device != DeviceArg::Cpu {
+        bail!(
+            "--draft-model: a model makes drafts on the CPU only; without it they are copied from the context"
+        );
+    }
     let global = GlobalArgs { model: args.draft_model.clone(), ..global.clone() };
     let draft = Engine::new(gguf, &global).context("--draft-model")?;
     let its = draft.tokenizer(&global).context("--draft-model")?;
@@ -42,7 +47,10 @@ pub(crate) fn session<'a>(
     draft: Option<&'a Engine<'_>>,
     args: &SpeculationArgs,
 ) -> Result<CachedSession<'a>> {
-    let cache = CachedSession::new(engine.session()?);
+    let cache = match &engine.device {
+        Some(device) => CachedSession::new(device.session()?),
+        None => CachedSession::new(engine.session()?),
+    };
     let fixed = match (args.speculate, draft) {
         (None, None) | (Some(SpeculateArg::Off), _) => return Ok(cache),
         (Some(SpeculateArg::Fixed(n)), _) => Some(n),

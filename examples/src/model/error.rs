@@ -96,6 +96,9 @@ pub enum Error {
         "contexts that are fed together must be of one model, activation type, thread pool and instruction set"
     )]
     NotTogether,
+    /// A device refused, or failed.
+    #[error(transparent)]
+    Cuda(#[from] super::cuda::CudaError),
     /// A kernel refused its arguments.
     #[error(transparent)]
     Kernel(#[from] halfbyte_cpu_kernels::Error),

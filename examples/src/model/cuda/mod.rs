@@ -32,12 +32,6 @@ pub enum CudaError {
         /// What the model has.
         got: String,
     },
-    /// What any session can find.
-    #[error(transparent)]
-    Model(#[from] super::Error),
-    /// The CPU kernel that decodes rows refused.
-    #[error(transparent)]
-    Kernel(#[from] halfbyte_cpu_kernels::Error),
     /// A launcher refused its arguments, or the driver failed.
     #[error(transparent)]
     Cuda(#[from] halfbyte_cuda_kernels::Error),

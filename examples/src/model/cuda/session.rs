@@ -2,7 +2,7 @@
 
 use super::CudaError;
 use super::upload::{CudaModel, Layer};
-use crate::model::Error;
+use crate::model::{Error, Feed};
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Stream, StreamKind};
 use halfbyte_cuda_kernels::attention::{self, DecodeBuffers, Heads, KvCache, KvFormat, KvLayout, Problem};
@@ -107,12 +107,17 @@ impl<'m> CudaSession<'m> {
     ///
     /// # Errors
     /// [`Error::Context`] if the context is 0 or longer than the model's; [`CudaError::Cuda`], [`CudaError::Driver`].
-    pub fn new(model: &'m CudaModel, options: CudaOptions) -> Result<Self, CudaError> {
-        let (context, c) = (model.kernels.context(), &model.config);
-        if options.context == 0 || options.context > c.context {
-            return Err(Error::Context { wanted: options.context, trained: c.context }.into());
+    pub fn new(model: &'m CudaModel, options: CudaOptions) -> Result<Self, Error> {
+        let trained = model.config.context;
+        if options.context == 0 || options.context > trained {
+            return Err(Error::Context { wanted: options.context, trained });
         }
         let options = CudaOptions { chunk: options.chunk.clamp(1, MAX_ROWS), ..options };
+        Ok(Self::checked(model, options)?)
+    }
+
+    fn checked(model: &'m CudaModel, options: CudaOptions) -> Result<Self, CudaError> {
+        let (context, c) = (model.kernels.context(), &model.config);
         let rows = options.chunk.min(options.context).max(MAX_WINDOW);
         let heads = Heads {
             n_heads: c.n_heads,
@@ -180,7 +185,7 @@ impl<'m> CudaSession<'m> {
     /// # Errors
     /// [`Error::NoTokens`], [`Error::Token`] and [`Error::ContextFull`], and the context is unchanged then;
     /// [`CudaError::Cuda`], [`CudaError::Driver`].
-    pub fn prompt(&mut self, ids: &[u32]) -> Result<&mut [f32], CudaError> {
+    pub fn prompt(&mut self, ids: &[u32]) -> Result<&mut [f32], Error> {
         self.check(ids)?;
         let chunks = ids.len().div_ceil(self.options.chunk);
         for (i, chunk) in ids.chunks(self.options.chunk).enumerate() {
@@ -198,7 +203,7 @@ impl<'m> CudaSession<'m> {
     ///
     /// # Errors
     /// As [`prompt`](Self::prompt).
-    pub fn prompt_all(&mut self, ids: &[u32], mut each: impl FnMut(usize, &[f32])) -> Result<(), CudaError> {
+    pub fn prompt_all(&mut self, ids: &[u32], mut each: impl FnMut(usize, &[f32])) -> Result<(), Error> {
         self.check(ids)?;
         let n_vocab = self.model.config.n_vocab;
         let mut done = 0;
@@ -221,11 +226,11 @@ impl<'m> CudaSession<'m> {
     ///
     /// # Errors
     /// As [`prompt`](Self::prompt); [`CudaError::Unsupported`] for more tokens.
-    pub fn window(&mut self, ids: &[u32]) -> Result<&mut [f32], CudaError> {
+    pub fn window(&mut self, ids: &[u32]) -> Result<&mut [f32], Error> {
         self.check(ids)?;
         if ids.len() > MAX_WINDOW {
             let (what, expected) = ("a window's number of tokens", "at most 32");
-            return Err(CudaError::Unsupported { what, expected, got: ids.len().to_string() });
+            return Err(CudaError::Unsupported { what, expected, got: ids.len().to_string() }.into());
         }
         self.layers(ids, Path::Window)?;
         self.last(0, ids.len(), Path::Window)?;
@@ -441,5 +446,35 @@ impl Pass<'_> {
                 Ok(matvec(&self.model.kernels, self.queue, self.rows, x, weights, &mut to)?)
             }
         }
+    }
+}
+
+impl Feed for CudaSession<'_> {
+    fn context(&self) -> usize {
+        self.options.context
+    }
+
+    fn chunk(&self) -> usize {
+        self.options.chunk
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.truncate(len);
+    }
+
+    fn prompt(&mut self, ids: &[u32]) -> Result<&mut [f32], Error> {
+        self.prompt(ids)
+    }
+
+    fn window(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<(), Error> {
+        self.check(ids)?;
+        let n_vocab = self.model.config.n_vocab;
+        for (w, window) in ids.chunks(MAX_WINDOW).enumerate() {
+            let logits = self.window(window)?;
+            for (i, logits) in logits.chunks_exact(n_vocab).enumerate() {
+                each(w * MAX_WINDOW + i, logits);
+            }
+        }
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::CudaError;
 use crate::model::weights::{LayerWeights, Linear, Weight};
-use crate::model::{Architecture, Config, Model};
+use crate::model::{Architecture, Config, Error, Model};
 use half::bf16;
 use halfbyte_cpu_kernels::{Isa, Matrix, Weights as HostWeights};
 use halfbyte_cuda_driver::DeviceBuffer;
@@ -46,8 +46,8 @@ impl CudaModel {
     ///
     /// # Errors
     /// [`CudaError::Unsupported`] for heads or widths that there are no kernels for, before anything is copied;
-    /// [`CudaError::Cuda`], most likely for want of memory.
-    pub fn new(kernels: &Kernels, model: &Model<'_>) -> Result<Self, CudaError> {
+    /// [`CudaError::Cuda`] and [`CudaError::Driver`], most likely for want of memory.
+    pub fn new(kernels: &Kernels, model: &Model<'_>) -> Result<Self, Error> {
         let (config, weights) = (model.config(), &model.weights);
         check(config)?;
         let layers =
@@ -110,7 +110,7 @@ fn check(c: &Config) -> Result<(), CudaError> {
 }
 
 impl Layer {
-    fn new(kernels: &Kernels, w: &LayerWeights<'_>) -> Result<Self, CudaError> {
+    fn new(kernels: &Kernels, w: &LayerWeights<'_>) -> Result<Self, Error> {
         let matrix = |weight: &Weight<'_>| stacked(kernels, &[weight.matrix()]);
         let qkv = [&w.q, &w.k, &w.v];
         let biases = match qkv.map(|linear| linear.bias.as_deref()) {
@@ -141,12 +141,12 @@ impl Layer {
     }
 }
 
-fn vector(kernels: &Kernels, values: &[f32]) -> Result<DeviceBuffer<f32>, CudaError> {
-    Ok(DeviceBuffer::from_slice(kernels.context(), values)?)
+fn vector(kernels: &Kernels, values: &[f32]) -> Result<DeviceBuffer<f32>, Error> {
+    Ok(DeviceBuffer::from_slice(kernels.context(), values).map_err(CudaError::from)?)
 }
 
 /// Matrices of the same inputs, one over the other, as one.
-fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<Weights, CudaError> {
+fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<Weights, Error> {
     let (inputs, outputs) = (parts[0].cols(), parts.iter().map(Matrix::rows).sum());
     /// The blocks of all parts, if all are of one type.
     macro_rules! all {
@@ -162,15 +162,15 @@ fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<Weights, CudaError
         };
     }
     if let Some(blocks) = all!(Q4_0) {
-        return Ok(Weights::from_q4_0(kernels, outputs, inputs, &blocks)?);
+        return Ok(Weights::from_q4_0(kernels, outputs, inputs, &blocks).map_err(CudaError::from)?);
     }
     if let Some(blocks) = all!(Q8_0) {
-        return Ok(Weights::from_q8_0(kernels, outputs, inputs, &blocks)?);
+        return Ok(Weights::from_q8_0(kernels, outputs, inputs, &blocks).map_err(CudaError::from)?);
     }
     if let Some(blocks) = all!(Q4_1) {
         let (words, scales, biases) = affine(&blocks);
         let affine = Affine { bits: 4, group: 32, words: &words, scales: &scales, biases: &biases };
-        return Ok(Weights::from_affine(kernels, outputs, inputs, &affine)?);
+        return Ok(Weights::from_affine(kernels, outputs, inputs, &affine).map_err(CudaError::from)?);
     }
     let mut weights = Vec::with_capacity(outputs * inputs);
     let mut row = vec![0.0; inputs];
@@ -180,7 +180,7 @@ fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<Weights, CudaError
             weights.extend(row.iter().map(|&x| bf16::from_f32(x)));
         }
     }
-    Ok(Weights::from_bf16(kernels, outputs, inputs, &weights)?)
+    Ok(Weights::from_bf16(kernels, outputs, inputs, &weights).map_err(CudaError::from)?)
 }
 
 /// Q4_1 blocks as MLX has them: eight codes a word, the first lowest.
