@@ -217,7 +217,7 @@ fn layout(matrix: &Matrix<'_>) -> Result<(Form, usize), Error> {
         Weights::F32(_) => return rows(Form::F32),
         Weights::F16(_) => return rows(Form::F16),
         Weights::Bf16(_) => return rows(Form::Bf16),
-        other @ (Weights::Q4K(_) | Weights::Q6K(_) | Weights::Packed(_)) => {
+        other @ (Weights::Affine8(_) | Weights::Q4K(_) | Weights::Q6K(_) | Weights::Packed(_)) => {
             return Err(Error::Unsupported {
                 what: "PackedMatrix",
                 got: other.name(),
