@@ -12,4 +12,5 @@ pub mod imatrix;
 pub mod model;
 pub mod requantize;
 pub mod sampler;
+pub mod source;
 pub mod tokenizer;
