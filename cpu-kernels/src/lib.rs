@@ -25,7 +25,7 @@ pub use fit::quantize_q4_0_fit;
 pub use float::{gemm_f32, gemm_f32_each, matvec_f32};
 pub use int8::{gemm_int8, gemm_int8_each, matvec_int8};
 pub use isa::{ISA_VARIABLE, Isa};
-pub use matrix::{Affine4, Matrix, Parameters, Weights};
+pub use matrix::{Affine4, Affine8, Matrix, Parameters, Weights};
 pub use norm::rms_norm;
 pub use packed::{PackedMatrix, Panels};
 pub use quantize::quantize_activations;

@@ -25,6 +25,8 @@ pub enum Weights<'a> {
     Q4_1(&'a [BlockQ4_1]),
     /// MLX affine 4-bit groups.
     Affine4(Affine4<'a>),
+    /// MLX affine 8-bit groups; read by dequantizing.
+    Affine8(Affine8<'a>),
     /// K-quant super-blocks of 256, 4-bit; read by dequantizing.
     Q4K(&'a [BlockQ4K]),
     /// K-quant super-blocks of 256, 6-bit; read by dequantizing.
@@ -44,6 +46,7 @@ impl Weights<'_> {
             Self::Q4_0(_) => "Q4_0",
             Self::Q4_1(_) => "Q4_1",
             Self::Affine4(_) => "MLX affine 4-bit",
+            Self::Affine8(_) => "MLX affine 8-bit",
             Self::Q4K(_) => "Q4_K",
             Self::Q6K(_) => "Q6_K",
             Self::Packed(w) => w.name(),
@@ -55,6 +58,19 @@ impl Weights<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Affine4<'a> {
     /// Eight codes a word, lowest nibble first: `cols / 8` words a row.
+    pub codes: &'a [u32],
+    /// `cols / group` scales a row.
+    pub scales: Parameters<'a>,
+    /// `cols / group` biases a row; files store them in the type of the scales, but any will do.
+    pub biases: Parameters<'a>,
+    /// Weights that share a scale and a bias: 32, 64 or 128.
+    pub group: usize,
+}
+
+/// MLX affine 8-bit weights: `w = scale * code + bias` by groups along a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Affine8<'a> {
+    /// Four codes of 0 to 255 a word, the first in the lowest byte: `cols / 4` words a row.
     pub codes: &'a [u32],
     /// `cols / group` scales a row.
     pub scales: Parameters<'a>,
@@ -89,6 +105,15 @@ impl Parameters<'_> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes that they take.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::F32(v) => size_of_val(*v),
+            Self::F16(v) => size_of_val(*v),
+            Self::Bf16(v) => size_of_val(*v),
+        }
     }
 
     /// Number `i`, exactly.
@@ -149,15 +174,15 @@ impl<'a> Matrix<'a> {
             Weights::Q4K(w) => blocks(256, w.len())?,
             Weights::Q6K(w) => blocks(256, w.len())?,
             Weights::Affine4(w) => {
-                if ![32, 64, 128].contains(&w.group) {
-                    return Err(Error::Shape {
-                        what: "affine group (32, 64 or 128)",
-                        expected: 64,
-                        got: w.group,
-                    });
-                }
+                check_affine_group(w.group)?;
                 blocks(w.group, w.scales.len())?;
                 check_len("affine codes", rows.saturating_mul(cols / 8), w.codes.len())?;
+                check_len("affine biases", w.scales.len(), w.biases.len())?;
+            }
+            Weights::Affine8(w) => {
+                check_affine_group(w.group)?;
+                blocks(w.group, w.scales.len())?;
+                check_len("affine codes", rows.saturating_mul(cols / 4), w.codes.len())?;
                 check_len("affine biases", w.scales.len(), w.biases.len())?;
             }
             Weights::Packed(w) => {
@@ -190,7 +215,7 @@ impl<'a> Matrix<'a> {
 
     /// Whether [`crate::PackedMatrix`] packs these weights.
     pub fn supports_packing(&self) -> bool {
-        !matches!(self.weights, Weights::Q4K(_) | Weights::Q6K(_) | Weights::Packed(_))
+        !matches!(self.weights, Weights::Affine8(_) | Weights::Q4K(_) | Weights::Q6K(_) | Weights::Packed(_))
     }
 
     /// Bytes that the weights take.
@@ -204,10 +229,8 @@ impl<'a> Matrix<'a> {
             Weights::Q4_1(w) => size_of_val(w),
             Weights::Q4K(w) => size_of_val(w),
             Weights::Q6K(w) => size_of_val(w),
-            Weights::Affine4(w) => {
-                let bytes = |p: Parameters<'_>| p.len() * if matches!(p, Parameters::F32(_)) { 4 } else { 2 };
-                size_of_val(w.codes) + bytes(w.scales) + bytes(w.biases)
-            }
+            Weights::Affine4(w) => size_of_val(w.codes) + w.scales.bytes() + w.biases.bytes(),
+            Weights::Affine8(w) => size_of_val(w.codes) + w.scales.bytes() + w.biases.bytes(),
             Weights::Packed(w) => w.bytes(),
         }
     }
@@ -233,5 +256,14 @@ impl<'a> Matrix<'a> {
         }
         isa.dispatch(crate::float::DecodeRow { matrix: *self, row, from: 0, out });
         Ok(())
+    }
+}
+
+/// A group that MLX's affine formats have.
+fn check_affine_group(group: usize) -> Result<(), Error> {
+    if [32, 64, 128].contains(&group) {
+        Ok(())
+    } else {
+        Err(Error::Shape { what: "affine group (32, 64 or 128)", expected: 64, got: group })
     }
 }

@@ -30,6 +30,11 @@ pub fn weight(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
             let parameter = |p: Parameters<'_>| f64::from(p.get(i / a.group));
             parameter(a.scales) * f64::from(code) + parameter(a.biases)
         }
+        Weights::Affine8(a) => {
+            let code = a.codes[i / 4] >> (8 * (i % 4)) & 255;
+            let parameter = |p: Parameters<'_>| f64::from(p.get(i / a.group));
+            parameter(a.scales) * f64::from(code) + parameter(a.biases)
+        }
         Weights::Q4K(b) => f64::from(b[i / 256].dequantize()[i % 256]),
         Weights::Q6K(b) => f64::from(b[i / 256].dequantize()[i % 256]),
         Weights::Packed(p) if !p.is_quantized() => packed_float(p, row, col),

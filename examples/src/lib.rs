@@ -13,5 +13,6 @@ pub mod model;
 pub mod requantize;
 pub mod sampler;
 pub mod serve;
+pub mod source;
 pub mod speculate;
 pub mod tokenizer;

@@ -6,7 +6,8 @@ mod cli_support;
 
 use cli_support::run;
 
-const COMMON: [&str; 8] = ["run", "--prompt", "The captain looked", "-n", "5", "--temperature", "0", "--json"];
+const COMMON: [&str; 8] =
+    ["run", "--prompt", "The captain looked", "-n", "5", "--temperature", "0", "--json"];
 
 fn reply(args: &[&str]) -> serde_json::Value {
     run(&[&COMMON[..], args].concat()).json()

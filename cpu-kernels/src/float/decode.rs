@@ -2,7 +2,7 @@
 
 use super::source::{Ready, Weight};
 use crate::int8::panel::PanelFormat;
-use crate::matrix::{Affine4, Matrix, Weights};
+use crate::matrix::{Affine4, Affine8, Matrix, Weights};
 use crate::packed::{Kind, Panels};
 use crate::simd::{Kernel, LANES, Simd};
 use half::{bf16, f16};
@@ -33,6 +33,7 @@ impl Kernel for DecodeRow<'_, '_> {
             Weights::Q4_0(w) => decode_q4_0(s, &w[from / 32..(from + n) / 32], out),
             Weights::Q4_1(w) => decode_q4_1(s, &w[from / 32..(from + n) / 32], out),
             Weights::Affine4(w) => decode_affine(&w, from, out),
+            Weights::Affine8(w) => decode_affine8(&w, from, out),
             Weights::Packed(w) => decode_packed(s, w, self.row, self.from, out),
             Weights::Q4K(w) => {
                 for (block, y) in w[from / 256..(from + n) / 256].iter().zip(out.chunks_exact_mut(256)) {
@@ -143,6 +144,21 @@ fn decode_affine(w: &Affine4<'_>, from: usize, out: &mut [f32]) {
         for (word, y) in words.iter().zip(y.chunks_exact_mut(8)) {
             for (n, y) in y.iter_mut().enumerate() {
                 *y = scale.mul_add((word >> (4 * n) & 15) as f32, bias);
+            }
+        }
+    }
+}
+
+/// The same for codes of 8 bits.
+#[inline(always)]
+fn decode_affine8(w: &Affine8<'_>, from: usize, out: &mut [f32]) {
+    for (i, y) in out.chunks_exact_mut(w.group).enumerate() {
+        let g = from / w.group + i;
+        let (scale, bias) = (w.scales.get(g), w.biases.get(g));
+        let words = &w.codes[g * w.group / 4..][..w.group / 4];
+        for (word, y) in words.iter().zip(y.chunks_exact_mut(4)) {
+            for (code, y) in word.to_le_bytes().into_iter().zip(y) {
+                *y = scale.mul_add(f32::from(code), bias);
             }
         }
     }

@@ -196,7 +196,7 @@ fn layout(matrix: &Matrix<'_>) -> Result<(Kind, usize), Error> {
             let format = AffinePanel::of(&affine);
             (Kind::Affine4(format), format.panel_lines(groups))
         }
-        other @ (Weights::Q4K(_) | Weights::Q6K(_) | Weights::Packed(_)) => {
+        other @ (Weights::Affine8(_) | Weights::Q4K(_) | Weights::Q6K(_) | Weights::Packed(_)) => {
             return Err(Error::Unsupported {
                 what: "PackedMatrix",
                 got: other.name(),

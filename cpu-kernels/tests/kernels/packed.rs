@@ -1,13 +1,15 @@
 //! Packed weights by themselves; that every product has the same bits with them, the products' own tests say.
 
-use crate::support::{FLOAT_ONLY, Format, INT8, Rng, assert_same, everywhere, plain, run};
+use crate::support::{FLOAT_ONLY, Format, INT8, Parameter, Rng, assert_same, everywhere, plain, run};
 use halfbyte_cpu_kernels::{
     Error, Isa, Matrix, PackedMatrix, Weights, gemm_f32, gemm_f32_each, gemm_int8, gemm_int8_each, reference,
 };
 use halfbyte_q8::Activations;
 
 fn formats() -> impl Iterator<Item = Format> {
-    INT8.into_iter().chain(FLOAT_ONLY).filter(|format| !matches!(format, Format::Q4K | Format::Q6K))
+    INT8.into_iter()
+        .chain(FLOAT_ONLY)
+        .filter(|format| !matches!(format, Format::Q4K | Format::Q6K | Format::Affine8(..)))
 }
 
 /// Rows short of a panel, one and a bit; an odd and an even number of groups.
@@ -98,7 +100,11 @@ fn packed_weights_are_as_big_as_stored_ones() {
 #[test]
 fn refusals_name_the_weights() {
     let supported = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, MLX affine 4-bit";
-    for (format, name) in [(Format::Q4K, "Q4_K"), (Format::Q6K, "Q6_K")] {
+    for (format, name) in [
+        (Format::Q4K, "Q4_K"),
+        (Format::Q6K, "Q6_K"),
+        (Format::Affine8(64, Parameter::F16), "MLX affine 8-bit"),
+    ] {
         let stored = format.random(1, 256, &mut Rng(1));
         let w = stored.rows(0, 1, 256);
         assert!(!w.supports_packing());

@@ -2,8 +2,8 @@
 
 use crate::support::{FLOAT_ONLY, Format, Parameter, Rng, Stored, plain};
 use halfbyte_cpu_kernels::{
-    Affine4, Error, Isa, Matrix, Parameters, RopeOrder, RopeTable, Weights, add_assign, gemm_f32, gemm_int8,
-    matvec_f32, matvec_int8, quantize_activations, rms_norm, rope, swiglu,
+    Affine4, Affine8, Error, Isa, Matrix, Parameters, RopeOrder, RopeTable, Weights, add_assign, gemm_f32,
+    gemm_int8, matvec_f32, matvec_int8, quantize_activations, rms_norm, rope, swiglu,
 };
 use halfbyte_q8::Activations;
 
@@ -27,7 +27,10 @@ fn weights(format: Format, rows: usize, cols: usize) -> Stored {
 
 #[test]
 fn int8_kernels_name_the_weights_they_do_not_multiply() {
-    for (format, name) in FLOAT_ONLY.into_iter().zip(["F32", "F16", "BF16", "Q4_K", "Q6_K"]) {
+    let affine = "MLX affine 8-bit";
+    for (format, name) in
+        FLOAT_ONLY.into_iter().zip(["F32", "F16", "BF16", "Q4_K", "Q6_K", affine, affine, affine])
+    {
         let stored = weights(format, 2, 256);
         let w = stored.rows(0, 2, 256);
         assert!(!w.supports_int8());
@@ -102,6 +105,17 @@ fn matrices_check_groups_and_lengths() {
     assert_eq!(message(affine(&codes, 1, 2, 64), 1, 128), "weights: expected 2 elements, got 1");
     assert_eq!(message(affine(&codes[1..], 2, 2, 64), 1, 128), "affine codes: expected 16 elements, got 15");
     assert_eq!(message(affine(&codes, 2, 3, 64), 1, 128), "affine biases: expected 2 elements, got 3");
+    let affine8 = |codes, scales, biases, group| {
+        let parameters = |n: usize| Parameters::F32(&four[..n]);
+        Weights::Affine8(Affine8 { codes, scales: parameters(scales), biases: parameters(biases), group })
+    };
+    assert_eq!(
+        message(affine8(&codes, 1, 1, 48), 1, 48),
+        "affine group (32, 64 or 128): expected 64, got 48"
+    );
+    assert_eq!(message(affine8(&codes, 2, 1, 64), 1, 64), "weights: expected 1 elements, got 2");
+    assert_eq!(message(affine8(&codes[1..], 1, 1, 64), 1, 64), "affine codes: expected 16 elements, got 15");
+    assert_eq!(message(affine8(&codes, 1, 2, 64), 1, 64), "affine biases: expected 1 elements, got 2");
 }
 
 #[test]
@@ -114,6 +128,7 @@ fn matrices_know_their_bytes() {
     assert_eq!(bytes(Format::Q4_1, 64), 2 * 2 * 20);
     assert_eq!(bytes(Format::Affine(64, Parameter::F16), 128), 2 * (64 + 2 * 2 * 2));
     assert_eq!(bytes(Format::Affine(32, Parameter::F32), 128), 2 * (64 + 2 * 4 * 4));
+    assert_eq!(bytes(Format::Affine8(64, Parameter::Bf16), 128), 2 * (128 + 2 * 2 * 2));
     assert_eq!(bytes(Format::Q4K, 256), 2 * 144);
     assert_eq!(bytes(Format::Q6K, 256), 2 * 210);
 }

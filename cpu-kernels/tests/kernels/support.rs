@@ -1,7 +1,7 @@
 //! What the tests share: numbers from a seed, weights of every format, pools, and the comparison of bits.
 
 use half::{bf16, f16};
-use halfbyte_cpu_kernels::{Affine4, Context, Isa, Matrix, Parameters, Weights};
+use halfbyte_cpu_kernels::{Affine4, Affine8, Context, Isa, Matrix, Parameters, Weights};
 use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
 use halfbyte_q8::BlockQ8_0;
@@ -142,6 +142,7 @@ pub(crate) enum Format {
     Q4_0,
     Q4_1,
     Affine(usize, Parameter),
+    Affine8(usize, Parameter),
     Q4K,
     Q6K,
 }
@@ -163,7 +164,16 @@ pub(crate) const INT8: [Format; 12] = [
 ];
 
 /// What only the f32 kernels multiply.
-pub(crate) const FLOAT_ONLY: [Format; 5] = [Format::F32, Format::F16, Format::Bf16, Format::Q4K, Format::Q6K];
+pub(crate) const FLOAT_ONLY: [Format; 8] = [
+    Format::F32,
+    Format::F16,
+    Format::Bf16,
+    Format::Q4K,
+    Format::Q6K,
+    Format::Affine8(32, Parameter::F32),
+    Format::Affine8(64, Parameter::F16),
+    Format::Affine8(128, Parameter::Bf16),
+];
 
 /// One of `from`, where all affine formats together count as two.
 pub(crate) fn any_format(from: &[Format]) -> impl Strategy<Value = Format> + use<> {
@@ -177,7 +187,7 @@ impl Format {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => 1,
             Self::Q8_0 | Self::Q4_0 | Self::Q4_1 => 32,
-            Self::Affine(group, _) => group,
+            Self::Affine(group, _) | Self::Affine8(group, _) => group,
             Self::Q4K | Self::Q6K => 256,
         }
     }
@@ -225,6 +235,12 @@ impl Format {
                 biases: StoredParameters::new(parameter, (0..n).map(|_| min(rng)).collect()),
                 group,
             },
+            Self::Affine8(group, parameter) => Stored::Affine8 {
+                codes: (0..rows * cols / 4).map(|_| u32::from_le_bytes(from_fn(|_| byte(rng)))).collect(),
+                scales: StoredParameters::new(parameter, (0..n).map(|_| scale(rng)).collect()),
+                biases: StoredParameters::new(parameter, (0..n).map(|_| min(rng)).collect()),
+                group,
+            },
             Self::Q4K => {
                 let mut block = || BlockQ4K {
                     d: half(scale(rng) / 64.0),
@@ -257,6 +273,7 @@ pub(crate) enum Stored {
     Q4_0(Vec<BlockQ4_0>),
     Q4_1(Vec<BlockQ4_1>),
     Affine { codes: Vec<u32>, scales: StoredParameters, biases: StoredParameters, group: usize },
+    Affine8 { codes: Vec<u32>, scales: StoredParameters, biases: StoredParameters, group: usize },
     Q4K(Vec<BlockQ4K>),
     Q6K(Vec<BlockQ6K>),
 }
@@ -300,6 +317,12 @@ impl Stored {
             Self::Q4_1(v) => Weights::Q4_1(&v[at / 32..][..n / 32]),
             Self::Affine { codes, scales, biases, group } => Weights::Affine4(Affine4 {
                 codes: &codes[at / 8..][..n / 8],
+                scales: scales.slice(at / group, n / group),
+                biases: biases.slice(at / group, n / group),
+                group: *group,
+            }),
+            Self::Affine8 { codes, scales, biases, group } => Weights::Affine8(Affine8 {
+                codes: &codes[at / 4..][..n / 4],
                 scales: scales.slice(at / group, n / group),
                 biases: biases.slice(at / group, n / group),
                 group: *group,

@@ -54,7 +54,9 @@ pub struct Report {
 pub fn fingerprint(plan: &Plan<'_>, windows: &[Vec<u32>], recipe: Recipe) -> Fingerprint {
     let mut hash = Sha256::new();
     hash.update(env!("CARGO_PKG_VERSION"));
-    hash.update(plan.source().content());
+    for bytes in plan.source().contents() {
+        hash.update(bytes);
+    }
     for window in windows {
         hash.update((window.len() as u64).to_le_bytes());
         hash.update(bytemuck::cast_slice(window));

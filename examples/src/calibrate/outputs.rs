@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use halfbyte_cpu_kernels::{Context, Matrix, gemm_f32};
 
 use super::Error;
-use crate::gguf::Gguf;
 use crate::model::{Layerwise, Model, Stage, Visitor, tensor_matrix};
+use crate::source::Source;
 
 /// Rows of inputs that are multiplied at once: what the outputs of a large vocabulary need stays small.
 const ROWS: usize = 64;
@@ -52,7 +52,7 @@ impl OutputError {
 pub fn output_errors<'m>(
     ctx: Context<'m>,
     model: &'m Model<'m>,
-    files: (&Gguf, &Gguf),
+    files: (&dyn Source, &dyn Source),
     windows: &[Vec<u32>],
     mut go_on: impl FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Vec<(String, OutputError)>, Error> {
@@ -61,7 +61,9 @@ pub fn output_errors<'m>(
         let (Some(a), Some(b)) = (files.0.opt_tensor(&name), files.1.opt_tensor(&name)) else { continue };
         if a.dims == b.dims {
             let matrices = (tensor_matrix(files.0, a)?, tensor_matrix(files.1, b)?);
-            pairs.push(Pair { name, matrices, error: OutputError::default() });
+            let rows = (0..a.n_rows()).map(|row| (files.0.stored_row(a, row), files.1.stored_row(b, row)));
+            let order = rows.clone().any(|(a, b)| a != b).then(|| rows.collect());
+            pairs.push(Pair { name, matrices, order, error: OutputError::default() });
         }
     }
     let mut comparer = Comparer { ctx, tied: model.is_tied(), pairs, outputs: Default::default() };
@@ -78,6 +80,8 @@ pub fn output_errors<'m>(
 struct Pair<'a> {
     name: String,
     matrices: (Matrix<'a>, Matrix<'a>),
+    /// Which rows belong together, where that is not those of one number.
+    order: Option<Vec<(usize, usize)>>,
     error: OutputError,
 }
 
@@ -102,6 +106,14 @@ impl Visitor for Comparer<'_> {
                 for (matrix, outputs) in [(a, &mut *ours), (b, &mut *theirs)] {
                     outputs.resize(n * a.rows(), 0.0);
                     gemm_f32(ctx, &matrix, x, n, outputs).map_err(crate::model::Error::from)?;
+                }
+                if let Some(order) = &pair.order {
+                    for (ours, theirs) in ours.chunks_mut(order.len()).zip(theirs.chunks_mut(order.len())) {
+                        let sorted: (Vec<f32>, Vec<f32>) =
+                            order.iter().map(|&(a, b)| (ours[a], theirs[b])).unzip();
+                        ours.copy_from_slice(&sorted.0);
+                        theirs.copy_from_slice(&sorted.1);
+                    }
                 }
                 pair.error.take(ours, theirs);
             }

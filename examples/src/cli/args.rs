@@ -67,8 +67,9 @@ impl Cli {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Model and machine")]
 pub(crate) struct GlobalArgs {
-    /// Model file (GGUF) [default: the small model inside this program]
-    #[arg(long, short = 'm', global = true, value_name = "FILE")]
+    /// Model: a GGUF file (of a split one the first part), or a directory with config.json and safetensors files, as
+    /// Hugging Face and MLX have them [default: the small model inside this program]
+    #[arg(long, short = 'm', global = true, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
     /// Threads to compute with; the reply's bits do not depend on it [default: three quarters of the usable CPUs]
     #[arg(long, global = true, value_name = "N", value_parser = parse_threads)]
@@ -88,6 +89,10 @@ pub(crate) struct GlobalArgs {
     /// What a prompt's activations are rounded to on a CUDA device [default: bf16]
     #[arg(long, global = true, value_name = "TYPE", value_enum)]
     pub(crate) prompt_precision: Option<PromptPrecisionArg>,
+    /// Quantize the weights when the model is loaded, as `halfbyte quantize` would: q4_0, q4_1 or q8_0, with a method
+    /// behind a colon if wanted (q4_0:optimal)
+    #[arg(long, global = true, value_name = "TYPE[:METHOD]", value_parser = parse_load_as)]
+    pub(crate) load_as: Option<(FormatArg, Option<MethodArg>)>,
     /// Use weights where the file has them instead of copies in the kernels' order: slower, but memory is shared with
     /// other programs that have the file open
     #[arg(long, global = true)]
@@ -724,6 +729,22 @@ pub(crate) struct DoctorArgs {
     /// One JSON object on stdout
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A type, and a method behind a colon.
+fn parse_load_as(text: &str) -> Result<(FormatArg, Option<MethodArg>), String> {
+    let (ty, method) = text.split_once(':').map_or((text, None), |(ty, method)| (ty, Some(method)));
+    let ty = match FormatArg::from_str(ty, false) {
+        Ok(ty @ (FormatArg::Q4_0 | FormatArg::Q4_1 | FormatArg::Q8_0)) => ty,
+        _ => return Err(format!("{ty:?}: expected q4_0, q4_1 or q8_0")),
+    };
+    let method = match method.map(|name| MethodArg::from_str(name, false)) {
+        None => None,
+        Some(Ok(method @ (MethodArg::Max | MethodArg::Fit))) if ty != FormatArg::Q8_0 => Some(method),
+        Some(Ok(method @ (MethodArg::Max7 | MethodArg::Optimal))) if ty == FormatArg::Q4_0 => Some(method),
+        Some(_) => return Err("expected max, fit, and for q4_0 max7 or optimal, behind the colon".to_owned()),
+    };
+    Ok((ty, method))
 }
 
 fn parse_positive(text: &str) -> Result<usize, String> {

@@ -102,7 +102,7 @@ impl Test {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
-    let gguf = engine::open(global.model.as_deref())?;
+    let gguf = engine::load(global)?;
     let engine = Engine::new(&gguf, global)?;
     let decode = Test::Decode { tokens: args.n_gen, depth: args.depth };
     let tests: Vec<Test> =

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use halfbyte_cpu_kernels::Context;
 use halfbyte_examples::calibrate::{self, Checkpoint, Recipe};
-use halfbyte_examples::gguf::Gguf;
 use halfbyte_examples::imatrix::Imatrix;
 use halfbyte_examples::model::Model;
 use halfbyte_examples::requantize::Plan;
+use halfbyte_examples::source::Source;
 use halfbyte_examples::tokenizer::{Special, Tokenizer, TokenizerSpec};
 use halfbyte_q4::gptq::{Options, Order};
 
@@ -86,13 +86,13 @@ impl<'a> Calibration<'a> {
         global: &GlobalArgs,
         args: &'a QuantizeArgs,
         ctx: Context<'a>,
-        gguf: &'a Gguf,
+        source: &'a dyn Source,
     ) -> Result<Self> {
         let mut subject = None;
         if let Some(path) = &args.calibrate {
             let name = || args.input.display().to_string();
-            let model = Model::from_gguf(gguf).with_context(name)?;
-            let spec = TokenizerSpec::from_metadata(gguf.metadata());
+            let model = Model::from_source(source).with_context(name)?;
+            let spec = TokenizerSpec::from_metadata(source.metadata());
             let tokenizer = spec.and_then(|spec| Tokenizer::new(&spec)).with_context(name)?;
             let context = window_length(global, &model)?;
             let text = Text::read(path, &tokenizer, context, args.calibrate_tokens)?;

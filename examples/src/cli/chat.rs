@@ -23,7 +23,7 @@ const HELP: &str = "\
 Ctrl-C stops a reply, or clears the line. A space in front sends a line that begins with a slash.";
 
 pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> Result<()> {
-    let gguf = engine::open(global.model.as_deref())?;
+    let gguf = engine::load(global)?;
     let (engine, tokenizer) = Engine::with_tokenizer(&gguf, global)?;
     let template = ChatTemplate::new(&tokenizer)
         .with_context(|| format!("{} can't chat (it can `run`; --model names another)", engine.name))?;

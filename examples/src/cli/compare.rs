@@ -8,9 +8,10 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use halfbyte_cpu_kernels::Context;
 use halfbyte_examples::calibrate;
-use halfbyte_examples::gguf::{Dims, Gguf, TensorInfo};
+use halfbyte_examples::gguf::{Dims, TensorInfo};
 use halfbyte_examples::model::Model;
 use halfbyte_examples::requantize::{self, Difference, Pairing};
+use halfbyte_examples::source::Source;
 use halfbyte_examples::tokenizer::{Tokenizer, TokenizerSpec};
 use halfbyte_threadpool::ThreadPool;
 use serde::Serialize;
@@ -65,13 +66,13 @@ pub(crate) fn run(global: &GlobalArgs, args: &CompareArgs) -> Result<()> {
     let (a, b) = (engine::open(Some(&args.a))?, engine::open(Some(&args.b))?);
     let pool = ThreadPool::new(engine::threads(global)?.value)?;
     let ctx = Context { pool: &pool, isa: engine::isa(global)?.value };
-    let pairing = Pairing::new(&a, &b);
+    let pairing = Pairing::new(&*a, &*b);
     let weights: usize = pairing.same.iter().map(|(a, _)| a.n_elements()).sum();
 
     // Both passes over the weights count.
     let mut progress = Progress::new((1 + usize::from(args.text.is_some())) * weights)?;
     let outputs = match &args.text {
-        Some(text) => output_errors(global, args, text, (&a, &b), ctx, |share| {
+        Some(text) => output_errors(global, args, text, (&*a, &*b), ctx, |share| {
             progress.show((weights as f64 * share) as usize)
         })?,
         None => HashMap::new(),
@@ -80,7 +81,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &CompareArgs) -> Result<()> {
     let (mut tensors, mut done) = (Vec::new(), if args.text.is_some() { weights } else { 0 });
     for &(in_a, in_b) in &pairing.same {
         let go_on = |n| progress.show(done + n);
-        let difference = requantize::difference((&a, &b), (in_a, in_b), ctx, go_on)
+        let difference = requantize::difference((&*a, &*b), (in_a, in_b), ctx, go_on)
             .with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;
         let Some(difference) = difference else { bail!("stopped") };
         done += in_a.n_elements();
@@ -127,12 +128,12 @@ fn output_errors(
     global: &GlobalArgs,
     args: &CompareArgs,
     text: &Path,
-    files: (&Gguf, &Gguf),
+    files: (&dyn Source, &dyn Source),
     ctx: Context<'_>,
     mut go_on: impl FnMut(f64) -> ControlFlow<()>,
 ) -> Result<HashMap<String, f64>> {
     let name = || args.a.display().to_string();
-    let model = Model::from_gguf(files.0).with_context(name)?;
+    let model = Model::from_source(files.0).with_context(name)?;
     let spec = TokenizerSpec::from_metadata(files.0.metadata());
     let tokenizer = spec.and_then(|spec| Tokenizer::new(&spec)).with_context(name)?;
     let text = Text::read(text, &tokenizer, window_length(global, &model)?, args.tokens)?;

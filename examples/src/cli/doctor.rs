@@ -131,11 +131,19 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<()> {
 
 /// Whether matrices of this type have a kernel for int8 activations.
 fn takes_int8(ty: TensorType) -> bool {
-    matches!(ty, TensorType::Q8_0 | TensorType::Q4_0 | TensorType::Q4_1)
+    matches!(
+        ty,
+        TensorType::Q8_0
+            | TensorType::Q4_0
+            | TensorType::Q4_1
+            | TensorType::MLX4_G32
+            | TensorType::MLX4_G64
+            | TensorType::MLX4_G128
+    )
 }
 
 fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
-    let gguf = engine::open(global.model.as_deref())?;
+    let gguf = engine::load(global)?;
     let engine = Engine::new(&gguf, global)?;
     let config = engine.model.config();
     let (int8_matrices, matrices) = engine.model.int8_matrices();
@@ -150,7 +158,7 @@ fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
         name: engine.name.clone(),
         architecture: config.architecture.name(),
         layers: config.n_layers,
-        file_bytes: gguf.file_bytes() as u64,
+        file_bytes: gguf.n_bytes() as u64,
         activations: engine::activations_name(engine.options.activations),
         kv_cache: engine.options.kv_type.name(),
         context: engine.options.context,

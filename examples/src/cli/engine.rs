@@ -6,13 +6,16 @@ use anyhow::{Context as _, Result, bail};
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::{Context, ISA_VARIABLE, Isa};
 use halfbyte_examples::embedded;
-use halfbyte_examples::gguf::{self, Gguf};
+use halfbyte_examples::gguf::{Gguf, GgufWriter};
 use halfbyte_examples::model::{ActivationType, Config, Model, Session, SessionOptions};
+use halfbyte_examples::requantize::{Format, Method, Plan};
+use halfbyte_examples::source::{self, ModelFile, Source};
 use halfbyte_examples::tokenizer::{Tokenizer, TokenizerSpec};
 use halfbyte_threadpool::{ThreadPool, default_threads};
 
-use super::args::{ActivationsArg, GlobalArgs};
+use super::args::{ActivationsArg, FormatArg, GlobalArgs, MethodArg};
 use super::device::Device;
+use super::progress::Progress;
 
 /// The context that is made when nobody asks for another: long models would take gigabytes for their keys.
 const DEFAULT_CONTEXT: usize = 4096;
@@ -50,24 +53,55 @@ pub(crate) fn model_name(path: Option<&Path>) -> String {
     path.map_or_else(|| embedded::NAME.to_owned(), |path| path.display().to_string())
 }
 
-/// Opens the file, or the embedded one if none is named.
-pub(crate) fn open(path: Option<&Path>) -> Result<Gguf> {
-    let Some(path) = path else { return Ok(embedded::gguf()?) };
-    match Gguf::open(path) {
-        // These name the file themselves.
-        Err(
-            error @ (gguf::Error::Open { .. }
-            | gguf::Error::NotAFile { .. }
-            | gguf::Error::Empty { .. }
-            | gguf::Error::Map { .. }),
-        ) => Err(error.into()),
+/// Opens the model, or the embedded one if none is named.
+pub(crate) fn open(path: Option<&Path>) -> Result<ModelFile> {
+    let Some(path) = path else { return Ok(ModelFile::in_memory(embedded::gguf()?)) };
+    match source::open(path) {
+        Err(error) if error.names_file() => Err(error.into()),
         other => other.with_context(|| path.display().to_string()),
     }
 }
 
+/// Opens the model of the command line, quantized on the way if it says so.
+pub(crate) fn load(global: &GlobalArgs) -> Result<ModelFile> {
+    let file = open(global.model.as_deref())?;
+    let Some((ty, method)) = global.load_as else { return Ok(file) };
+    let name = model_name(global.model.as_deref());
+    let method = match method {
+        Some(MethodArg::Max7) => Method::Max7,
+        Some(MethodArg::Max) => Method::Max,
+        Some(MethodArg::Optimal) => Method::Optimal,
+        Some(MethodArg::Fit | MethodArg::Gptq) => Method::Fit,
+        // As `halfbyte quantize`: two parameters take long to fit.
+        None if ty == FormatArg::Q4_1 => Method::Max,
+        None => Method::Fit,
+    };
+    let format = match ty {
+        FormatArg::Q4_0 => Format::Q4_0(method),
+        FormatArg::Q4_1 => Format::Q4_1(method),
+        _ => Format::Q8_0,
+    };
+    let plan = Plan::new(&*file, format, &[]).with_context(|| name.clone())?;
+    let pool = ThreadPool::new(threads(global)?.value)?;
+    let ctx = Context { pool: &pool, isa: isa(global)?.value };
+    let mut progress = Progress::new(plan.n_weights())?;
+    let n_bytes: usize = plan.tensors().iter().map(|tensor| tensor.n_bytes).sum();
+    let sink = Vec::with_capacity(n_bytes + (n_bytes >> 6));
+    let mut writer = GgufWriter::new(sink, plan.metadata(), plan.tensors())?;
+    let written = plan.write(ctx, &mut writer, &(), |done| progress.show(done));
+    if written.with_context(|| name.clone())?.is_none() {
+        bail!("stopped while {name} was quantized");
+    }
+    file.require_unchanged()?;
+    Ok(ModelFile::in_memory(Gguf::from_vec(writer.finish()?)?))
+}
+
 /// The tokenizer that the file describes.
-pub(crate) fn tokenizer(global: &GlobalArgs, gguf: &Gguf) -> Result<Tokenizer> {
-    let spec = TokenizerSpec::from_metadata(gguf.metadata());
+pub(crate) fn tokenizer(global: &GlobalArgs, source: &dyn Source) -> Result<Tokenizer> {
+    if source.gguf().is_none() && source.metadata().get("tokenizer.ggml.model").is_none() {
+        bail!("{}: expected tokenizer.json beside config.json", model_name(global.model.as_deref()));
+    }
+    let spec = TokenizerSpec::from_metadata(source.metadata());
     spec.and_then(|spec| Tokenizer::new(&spec))
         .with_context(|| format!("{}: its tokenizer", model_name(global.model.as_deref())))
 }
@@ -84,37 +118,38 @@ pub(crate) struct Engine<'a> {
     /// Where replies are made, if that is not the CPU.
     pub(crate) device: Option<Device>,
     /// The file's mapping, for the tokenizer.
-    gguf: &'a Gguf,
+    source: &'a ModelFile,
 }
 
 impl<'a> Engine<'a> {
-    /// The model in `gguf` with the options of the command line, all of them checked.
-    pub(crate) fn new(gguf: &'a Gguf, global: &GlobalArgs) -> Result<Self> {
+    /// The model in `source` with the options of the command line, all of them checked.
+    pub(crate) fn new(source: &'a ModelFile, global: &GlobalArgs) -> Result<Self> {
         let isa = isa(global)?;
         let threads = threads(global)?;
         let name = model_name(global.model.as_deref());
-        let mut model = Model::from_gguf(gguf).with_context(|| name.clone())?;
+        let mut model = Model::from_source(&**source).with_context(|| name.clone())?;
         let options = session_options(model.config(), global);
         let pool = ThreadPool::new(threads.value)?;
         let device = Device::new(global, &model, options.context)?;
         // What f32 activations are multiplied by is decoded from where it lies.
         if options.activations == ActivationType::Int8 && !global.no_pack && device.is_none() {
             model.pack(Context { pool: &pool, isa: isa.value })?;
+            source.require_unchanged()?;
         }
-        Ok(Self { name, model, pool, threads, isa, options, device, gguf })
+        Ok(Self { name, model, pool, threads, isa, options, device, source })
     }
 
     /// The model and its [tokenizer](Self::tokenizer), which is built beside the packing of the weights where there is
     /// more than one thread: it takes about as long.
-    pub(crate) fn with_tokenizer(gguf: &'a Gguf, global: &GlobalArgs) -> Result<(Self, Tokenizer)> {
+    pub(crate) fn with_tokenizer(source: &'a ModelFile, global: &GlobalArgs) -> Result<(Self, Tokenizer)> {
         if threads(global)?.value == 1 {
-            let engine = Self::new(gguf, global)?;
+            let engine = Self::new(source, global)?;
             let tokenizer = engine.tokenizer(global)?;
             return Ok((engine, tokenizer));
         }
         let (engine, tokenizer) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| tokenizer(global, gguf));
-            let engine = Self::new(gguf, global);
+            let tokenizer = scope.spawn(|| tokenizer(global, &**source));
+            let engine = Self::new(source, global);
             (engine, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         // A model that can't be used is the first thing to say, as above.
@@ -125,7 +160,7 @@ impl<'a> Engine<'a> {
 
     /// The model's tokenizer, which has a text for every token that the model can choose.
     pub(crate) fn tokenizer(&self, global: &GlobalArgs) -> Result<Tokenizer> {
-        self.fitting(tokenizer(global, self.gguf)?)
+        self.fitting(tokenizer(global, &**self.source)?)
     }
 
     /// `tokenizer`, if it has as many tokens as the model.

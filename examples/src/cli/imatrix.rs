@@ -27,7 +27,7 @@ struct Output<'a> {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &ImatrixArgs) -> Result<()> {
-    let gguf = engine::open(global.model.as_deref())?;
+    let gguf = engine::load(global)?;
     for input in global.model.iter().chain(&args.merge) {
         check_output(input, &args.output, args.force)?;
     }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use halfbyte_examples::gguf::{Array, Dims, Gguf, HumanBytes, Metadata, TensorInfo, TensorType, Value};
+use halfbyte_examples::source::Source;
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::args::{GlobalArgs, InspectArgs};
@@ -15,8 +16,10 @@ const SHOWN: usize = 8;
 #[derive(serde::Serialize)]
 struct Output<'a> {
     file: String,
-    version: u32,
-    alignment: usize,
+    /// Of a GGUF file, else `null`, as is the alignment.
+    version: Option<u32>,
+    alignment: Option<usize>,
+    format: String,
     file_bytes: usize,
     metadata: MetadataJson<'a>,
     tensors: Vec<TensorJson<'a>>,
@@ -53,16 +56,17 @@ pub(crate) fn run(global: &GlobalArgs, args: &InspectArgs) -> Result<()> {
     if args.json {
         return output::json(&Output {
             file,
-            version: gguf.version(),
-            alignment: gguf.alignment(),
-            file_bytes: gguf.file_bytes(),
+            version: gguf.gguf().map(Gguf::version),
+            alignment: gguf.gguf().map(Gguf::alignment),
+            format: gguf.format(),
+            file_bytes: gguf.n_bytes(),
             metadata: MetadataJson(gguf.metadata()),
             tensors: gguf.tensors().iter().map(tensor_json).collect(),
-            totals: totals(&gguf),
+            totals: totals(&*gguf),
             parameters: gguf.tensors().iter().map(TensorInfo::n_elements).sum(),
         });
     }
-    Ok(output::text(&describe(&gguf, &file)?)?)
+    Ok(output::text(&describe(&*gguf, &file)?)?)
 }
 
 fn tensor_json(info: &TensorInfo) -> TensorJson<'_> {
@@ -76,7 +80,7 @@ fn tensor_json(info: &TensorInfo) -> TensorJson<'_> {
 }
 
 /// Sums by type, the largest first.
-fn totals(gguf: &Gguf) -> Vec<Total> {
+fn totals(gguf: &dyn Source) -> Vec<Total> {
     let mut totals = Vec::new();
     for &ty in TensorType::ALL {
         let of_type = || gguf.tensors().iter().filter(|t| t.ty == ty);
@@ -95,10 +99,9 @@ fn totals(gguf: &Gguf) -> Vec<Total> {
 }
 
 /// The same for people. What comes from the file is escaped where it can hold anything.
-fn describe(gguf: &Gguf, file: &str) -> Result<String> {
+fn describe(gguf: &dyn Source, file: &str) -> Result<String> {
     let mut text = String::new();
-    let (version, alignment) = (gguf.version(), gguf.alignment());
-    writeln!(text, "{file}: GGUF v{version}, {}, alignment {alignment}", bytes(gguf.file_bytes()))?;
+    writeln!(text, "{file}: {}, {}", gguf.format(), bytes(gguf.n_bytes()))?;
     writeln!(text, "\n{} metadata entries", gguf.metadata().len())?;
     for (key, value) in gguf.metadata().iter() {
         writeln!(text, "  {} = {value}", key.escape_debug())?;
@@ -108,7 +111,7 @@ fn describe(gguf: &Gguf, file: &str) -> Result<String> {
     for info in gguf.tensors() {
         let name = info.name.escape_debug().to_string();
         let (shape, size) = (Dims(&info.dims), bytes(info.n_bytes));
-        writeln!(text, "  {name:width$}  {:7}  {shape:18}  {size:>10}", info.ty)?;
+        writeln!(text, "  {name:width$}  {:9}  {shape:18}  {size:>10}", info.ty)?;
     }
     writeln!(text, "\nby type")?;
     for total in totals(gguf) {
@@ -116,7 +119,7 @@ fn describe(gguf: &Gguf, file: &str) -> Result<String> {
         let support = if total.supported { "" } else { "  (halfbyte can't compute with it)" };
         writeln!(
             text,
-            "  {ty:7}  {tensors:>5} tensors  {elements:>14} weights  {:>10}{support}",
+            "  {ty:9}  {tensors:>5} tensors  {elements:>14} weights  {:>10}{support}",
             bytes(total.bytes)
         )?;
     }

@@ -83,10 +83,12 @@ pub(crate) fn run(global: &GlobalArgs, args: &KlArgs) -> Result<()> {
         model: args.base.clone().or_else(|| global.model.clone()),
         activations: args.base_activations,
         kv_cache: args.base_kv_cache,
+        // What the weights lose by it is what the comparison is for.
+        load_as: None,
         ..global.clone()
     };
-    let base_gguf = engine::open(base_global.model.as_deref())?;
-    let gguf = engine::open(global.model.as_deref())?;
+    let base_gguf = engine::load(&base_global)?;
+    let gguf = engine::load(global)?;
     let base = Engine::new(&base_gguf, &base_global)?;
     let engine = Engine::new(&gguf, global)?;
     let windows = evaluation::windows(&engine, global, &args.evaluation)?;

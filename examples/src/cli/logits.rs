@@ -45,7 +45,7 @@ impl Position {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &LogitsArgs) -> Result<()> {
-    let gguf = engine::open(global.model.as_deref())?;
+    let gguf = engine::load(global)?;
     let engine = Engine::new(&gguf, global)?;
     let ids = match (&args.input.ids, &args.input.prompt) {
         (Some(ids), _) => ids.clone(),

@@ -36,6 +36,7 @@ use output::note;
 /// Does what the command line says. An error is one line on stderr, causes included, and exit code 1; wrong usage
 /// has been answered by clap with exit code 2. A reader of stdout that has seen enough is no error.
 pub(crate) fn main() -> ExitCode {
+    halfbyte_examples::gguf::explain_cut_files();
     let cli = Cli::from_args(std::env::args_os().collect()).unwrap_or_else(|error| error.exit());
     log_to_stderr();
     match dispatch(cli) {

@@ -34,7 +34,7 @@ struct Output<'a> {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &PerplexityArgs) -> Result<()> {
-    let gguf = engine::open(global.model.as_deref())?;
+    let gguf = engine::load(global)?;
     let engine = Engine::new(&gguf, global)?;
     let windows = evaluation::windows(&engine, global, &args.evaluation)?;
     let options = evaluation::session_options(&engine, &windows);

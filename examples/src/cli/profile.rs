@@ -55,7 +55,7 @@ fn phases(profile: &Profile) -> Vec<PhaseJson> {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &ProfileArgs) -> Result<()> {
-    let gguf = engine::open(global.model.as_deref())?;
+    let gguf = engine::load(global)?;
     let engine = Engine::new(&gguf, global)?;
     let tokens = args.n_prompt + args.n_gen;
     let context = global.ctx.unwrap_or(tokens);

@@ -49,7 +49,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     let (input, out) = (args.input.display().to_string(), args.output.display().to_string());
     let gguf = engine::open(Some(&args.input))?;
     check_output(&args.input, &args.output, args.force)?;
-    let mut plan = Plan::new(&gguf, format, &keep).with_context(|| input.clone())?;
+    let mut plan = Plan::new(&*gguf, format, &keep).with_context(|| input.clone())?;
     if args.saturate {
         plan.saturate();
     }
@@ -59,7 +59,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     // Both passes over the weights count.
     let passes = 1 + usize::from(args.calibrate.is_some());
     let mut progress = Progress::new(passes * plan.n_weights())?;
-    let calibration = Calibration::new(global, args, ctx, &gguf)?;
+    let calibration = Calibration::new(global, args, ctx, &*gguf)?;
     let mut warnings = calibration.weigh(&mut plan, method, &mut progress)?;
     let checkpoint = match method {
         Some(MethodArg::Gptq) => Some(calibration.round(&plan, &mut progress, &mut warnings)?),
@@ -78,7 +78,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
         })?;
     let Some(tensors) = written else { bail!("stopped; {out} is as it was") };
     refuse_or_tell(args.strict, &remarks(&tensors))?;
-    writer.commit()?;
+    // Half of another model's weights would look like a result.
+    gguf.require_unchanged()?;
+    writer.commit().with_context(|| out.clone())?;
     if let Some(checkpoint) = checkpoint {
         checkpoint.remove()?;
     }
@@ -97,7 +99,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
         method: method.map(MethodArg::name),
         tensors: tensors.iter().map(tensor_json).collect(),
         weights: plan.n_weights(),
-        input_bytes: gguf.file_bytes(),
+        input_bytes: gguf.n_bytes(),
         output_bytes: std::fs::metadata(&args.output).context("cannot see the new file's size")?.len(),
         bits_per_weight: 8.0 * tensor_bytes as f64 / plan.n_weights() as f64,
         relative_squared_error: total.relative_squared_error(),

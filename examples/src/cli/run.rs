@@ -49,7 +49,7 @@ pub(crate) fn prompt_ids(tokenizer: &Tokenizer, prompt: &str, with_special: bool
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<()> {
-    let gguf = engine::open(global.model.as_deref())?;
+    let gguf = engine::load(global)?;
     let (engine, tokenizer) = Engine::with_tokenizer(&gguf, global)?;
     let default = if global.model.is_some() { PROMPT } else { embedded::PROMPT };
     let prompt = args.prompt.as_deref().unwrap_or(default);

@@ -26,7 +26,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs) -> Result<()> {
         Err(std::env::VarError::NotPresent) => None,
         Err(error) => return Err(error).context(KEY_VARIABLE),
     };
-    let gguf = engine::open(global.model.as_deref())?;
+    let gguf = engine::load(global)?;
     let engine = Engine::new(&gguf, global)?;
     let tokenizer = engine.tokenizer(global)?;
     let sampler = sampling::sampler(&args.sampling)?;

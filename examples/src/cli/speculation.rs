@@ -2,8 +2,8 @@
 
 use anyhow::{Context as _, Result, bail};
 use halfbyte_examples::generate::CachedSession;
-use halfbyte_examples::gguf::Gguf;
 use halfbyte_examples::model::SessionOptions;
+use halfbyte_examples::source::ModelFile;
 use halfbyte_examples::speculate::{Drafts, Speculation};
 use halfbyte_examples::tokenizer::Tokenizer;
 
@@ -13,7 +13,7 @@ use super::kl::require_same_tokens;
 use super::output::note;
 
 /// The model that makes drafts, opened; `None` if none is asked for.
-pub(crate) fn open_draft_model(args: &SpeculationArgs) -> Result<Option<Gguf>> {
+pub(crate) fn open_draft_model(args: &SpeculationArgs) -> Result<Option<ModelFile>> {
     let Some(path) = &args.draft_model else { return Ok(None) };
     if args.speculate == Some(SpeculateArg::Off) {
         bail!("--draft-model makes drafts, which --speculate off does without: leave one of them out");
@@ -23,7 +23,7 @@ pub(crate) fn open_draft_model(args: &SpeculationArgs) -> Result<Option<Gguf>> {
 
 /// That model with the options of the command line, if its vocabulary is `tokenizer`'s.
 pub(crate) fn draft_engine<'a>(
-    gguf: Option<&'a Gguf>,
+    gguf: Option<&'a ModelFile>,
     global: &GlobalArgs,
     args: &SpeculationArgs,
     tokenizer: &Tokenizer,

@@ -233,6 +233,81 @@ pub enum Error {
         got: usize,
     },
 
+    /// A part of a split file that is not the first.
+    #[error("{} is part {} of {count} of a split model: expected the first part, {first}", path.display(), no + 1)]
+    SplitNotFirst {
+        /// The path as given.
+        path: PathBuf,
+        /// Its `split.no`, from 0.
+        no: u32,
+        /// Its `split.count`.
+        count: u32,
+        /// The name of the first part's file.
+        first: String,
+    },
+    /// A split file whose name does not say where the other parts are.
+    #[error(
+        "{} is part {} of {count} of a split model: expected a name that ends in -{:05}-of-{count:05}.gguf, \
+         by which the other parts are found",
+        path.display(), no + 1, no + 1
+    )]
+    SplitName {
+        /// The path as given.
+        path: PathBuf,
+        /// Its `split.no`, from 0.
+        no: u32,
+        /// Its `split.count`.
+        count: u32,
+    },
+    /// A part that is not there, or can't be read.
+    #[error("part {part} of {count} of a split model")]
+    SplitPart {
+        /// Its number, from 1.
+        part: u32,
+        /// The number of parts.
+        count: u32,
+        /// What is wrong with it; it names the file.
+        source: Box<Error>,
+    },
+    /// What is wrong with the content of a file that the caller did not name.
+    #[error("{}", path.display())]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<Error>,
+    },
+    /// A part that says it is another.
+    #[error("{} says that it is part {} of {got_count}: expected part {} of {count}", path.display(), got + 1, no + 1)]
+    SplitMismatch {
+        /// The file.
+        path: PathBuf,
+        /// The part that belongs there, from 0.
+        no: u32,
+        /// The number of parts by the first of them.
+        count: u32,
+        /// Its `split.no`.
+        got: u32,
+        /// Its `split.count`.
+        got_count: u32,
+    },
+    /// A split model with more or fewer tensors than its first part announces.
+    #[error("the parts of the split model have {got} tensors: expected {expected} (split.tensors.count)")]
+    SplitTensors {
+        /// What the first part says.
+        expected: u32,
+        /// What the parts have.
+        got: usize,
+    },
+    /// Bytes in memory that are one part of a split model.
+    #[error("part {} of {count} of a split model: expected a whole one (a split model is opened by its first file)", no + 1)]
+    SplitInMemory {
+        /// Its `split.no`, from 0.
+        no: u32,
+        /// Its `split.count`.
+        count: u32,
+    },
+
     /// A metadata key that is needed and not there.
     #[error("metadata key {key} is missing: expected {expected}")]
     MissingKey {
@@ -272,6 +347,14 @@ pub enum Error {
     /// A tensor of a type that halfbyte does not compute with.
     #[error("tensor {tensor} has type {ty}; supported: {}", supported())]
     UnsupportedType {
+        /// The tensor's name, quoted.
+        tensor: String,
+        /// Its type.
+        ty: TensorType,
+    },
+    /// A tensor to be written in a type that is not one of GGUF's.
+    #[error("tensor {tensor} has type {ty}, which GGUF files do not have")]
+    NotGguf {
         /// The tensor's name, quoted.
         tensor: String,
         /// Its type.
@@ -323,13 +406,30 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the message names the file, so that nobody else needs to.
+    pub(crate) fn names_file(&self) -> bool {
+        matches!(
+            self,
+            Self::Open { .. }
+                | Self::NotAFile { .. }
+                | Self::Empty { .. }
+                | Self::Map { .. }
+                | Self::InFile { .. }
+                | Self::SplitNotFirst { .. }
+                | Self::SplitName { .. }
+                | Self::SplitMismatch { .. }
+        )
+    }
+}
+
 /// The supported types, for messages.
 fn supported() -> String {
     SUPPORTED.map(TensorType::name).join(", ")
 }
 
 /// A name from a file, fit for a message: quoted, escaped, at most 80 characters.
-pub(super) fn quote(name: &str) -> String {
+pub(crate) fn quote(name: &str) -> String {
     match name.char_indices().nth(80) {
         None => format!("{name:?}"),
         Some((cut, _)) => format!("{:?}...", &name[..cut]),

@@ -13,6 +13,9 @@ pub const MAX_METADATA: usize = 1 << 16;
 /// Most tensors a file may have. The largest published models have a few thousand.
 pub const MAX_TENSORS: usize = 1 << 16;
 
+/// Most parts of a split model. The largest published ones have some 200.
+pub const MAX_PARTS: usize = 1024;
+
 /// Longest metadata key in bytes: the format's own limit.
 pub const MAX_KEY_BYTES: usize = (1 << 16) - 1;
 

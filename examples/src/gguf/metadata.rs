@@ -47,6 +47,14 @@ impl Metadata {
         }
     }
 
+    /// Takes out all entries whose key starts with `prefix`.
+    pub fn remove_all(&mut self, prefix: &str) {
+        self.entries.retain(|(key, _)| !key.starts_with(prefix));
+        self.by_key = (0..self.entries.len()).collect();
+        let entries = &self.entries;
+        self.by_key.sort_unstable_by_key(|&i| &entries[i].0);
+    }
+
     /// The number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()

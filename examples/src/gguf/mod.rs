@@ -42,9 +42,10 @@ mod cursor;
 mod encode;
 mod error;
 pub mod limits;
-mod map;
+pub(crate) mod map;
 mod metadata;
 mod parse;
+mod split;
 mod tensor;
 mod value;
 mod writer;
@@ -58,12 +59,14 @@ use memmap2::Mmap;
 
 pub use atomic::AtomicFile;
 pub use error::Error;
+pub use map::explain_cut_files;
 pub use metadata::Metadata;
 pub use tensor::{Dims, HumanBytes, TensorInfo, TensorType};
 pub use value::{Array, StringTable, Value};
 pub use writer::GgufWriter;
 
-use error::quote;
+pub(crate) use error::quote;
+pub(crate) use map::map;
 use parse::Parsed;
 
 #[cfg(target_endian = "big")]
@@ -79,8 +82,17 @@ const ALIGNMENT_KEY: &str = "general.alignment";
 ///
 /// It can be shared between threads; all its methods only read.
 pub struct Gguf {
-    source: Source,
+    /// More than one for a split model.
+    parts: Vec<Part>,
+    /// What the first part says, with the tensors of all.
     parsed: Parsed,
+}
+
+/// A file.
+struct Part {
+    source: Source,
+    /// Where its tensor data starts.
+    data_start: usize,
 }
 
 /// Who holds the bytes.
@@ -101,11 +113,13 @@ impl Source {
 }
 
 impl Gguf {
-    /// Maps the file at `path` and reads its metadata and tensor list.
+    /// Maps the file at `path` and reads its metadata and tensor list; of a split model (`...-00001-of-00003.gguf`),
+    /// whose first part is named, those of all parts.
     ///
     /// The file must not be overwritten or cut while it is open: the mapping
     /// would show the new weights, and reading past a new end kills the process
-    /// with SIGBUS. Replacing it by a new file of the same name is safe.
+    /// with SIGBUS (see [`explain_cut_files`]). Replacing it by a new file of the
+    /// same name is safe.
     ///
     /// # Errors
     /// A path that cannot be opened, or that is a directory, pipe or device
@@ -113,6 +127,15 @@ impl Gguf {
     /// everything listed in the module's documentation.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
+        let first = Self::open_part(path)?;
+        match split::Split::of(&first.parsed.metadata)? {
+            Some(split) => first.with_parts(path, split),
+            None => Ok(first),
+        }
+    }
+
+    /// The file at `path` by itself.
+    fn open_part(path: &Path) -> Result<Self, Error> {
         let open_error = |source| Error::Open { path: path.to_owned(), source };
         require_file(path, &fs::metadata(path).map_err(open_error)?)?;
         let file = File::open(path).map_err(open_error)?;
@@ -122,7 +145,7 @@ impl Gguf {
         if metadata.len() == 0 {
             return Err(Error::Empty { path: path.to_owned() });
         }
-        let map = map::map(&file).map_err(|source| Error::Map { path: path.to_owned(), source })?;
+        let map = map(&file).map_err(|source| Error::Map { path: path.to_owned(), source })?;
         Self::new(Source::Mapped(map))
     }
 
@@ -142,7 +165,7 @@ impl Gguf {
     /// # Errors
     /// As listed in the module's documentation.
     pub fn from_static(bytes: &'static [u8]) -> Result<Self, Error> {
-        Self::new(Source::Static(bytes))
+        Self::new(Source::Static(bytes))?.require_whole()
     }
 
     /// Reads a file that is already in memory, and keeps it.
@@ -153,12 +176,21 @@ impl Gguf {
     /// # Errors
     /// As listed in the module's documentation.
     pub fn from_vec(bytes: Vec<u8>) -> Result<Self, Error> {
-        Self::new(Source::Owned(bytes))
+        Self::new(Source::Owned(bytes))?.require_whole()
     }
 
     fn new(source: Source) -> Result<Self, Error> {
         let parsed = parse::parse(source.bytes())?;
-        Ok(Self { source, parsed })
+        let data_start = parsed.data_start;
+        Ok(Self { parts: vec![Part { source, data_start }], parsed })
+    }
+
+    /// Refuses one part of a split model.
+    fn require_whole(self) -> Result<Self, Error> {
+        match split::Split::of(&self.parsed.metadata)? {
+            Some(split) => Err(Error::SplitInMemory { no: split.no, count: split.count }),
+            None => Ok(self),
+        }
     }
 
     /// The format's version: 2 or 3.
@@ -171,21 +203,28 @@ impl Gguf {
         self.parsed.alignment
     }
 
-    /// The size of the whole file in bytes.
+    /// The size of the whole file in bytes, of all parts together.
     pub fn file_bytes(&self) -> usize {
-        self.source.bytes().len()
+        self.contents().map(<[u8]>::len).sum()
+    }
+
+    /// The number of files: more than one for a split model.
+    pub fn n_parts(&self) -> usize {
+        self.parts.len()
     }
 
     /// Tells the system that the file's pages are not needed for now; they come back when they are read.
     pub(crate) fn release_pages(&self) {
-        if let Source::Mapped(map) = &self.source {
-            map::release(map);
+        for part in &self.parts {
+            if let Source::Mapped(map) = &part.source {
+                map::release(map);
+            }
         }
     }
 
-    /// All bytes of the file.
-    pub(crate) fn content(&self) -> &[u8] {
-        self.source.bytes()
+    /// All bytes of each file.
+    pub(crate) fn contents(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().map(|part| part.source.bytes())
     }
 
     /// Keys and values, in file order.
@@ -219,7 +258,8 @@ impl Gguf {
     /// # Panics
     /// If `info` is not from this file and lies outside it.
     pub fn bytes(&self, info: &TensorInfo) -> &[u8] {
-        &self.source.bytes()[self.parsed.data_start + info.offset..][..info.n_bytes]
+        let part = &self.parts[info.part];
+        &part.source.bytes()[part.data_start + info.offset..][..info.n_bytes]
     }
 
     /// The blocks of a tensor of this file, in place: row after row, `T` being
@@ -237,22 +277,26 @@ impl Gguf {
     /// # Panics
     /// If `info` is not from this file and lies outside it.
     pub fn view<T: AnyBitPattern>(&self, info: &TensorInfo) -> Result<&[T], Error> {
-        let (expected, got) = (info.ty.block_bytes(), size_of::<T>());
-        let size_error = || Error::ElementSize { tensor: quote(&info.name), ty: info.ty, expected, got };
-        if got != expected {
-            return Err(size_error());
-        }
-        let bytes = self.bytes(info);
-        bytemuck::try_cast_slice(bytes).map_err(|error| match error {
-            PodCastError::TargetAlignmentGreaterAndInputNotAligned => Error::Misaligned {
-                tensor: quote(&info.name),
-                expected: align_of::<T>(),
-                got: bytes.as_ptr().addr() % align_of::<T>(),
-            },
-            // A tensor is whole blocks, so sizes fit; but `info` may be made up.
-            _ => size_error(),
-        })
+        view(info, self.bytes(info))
     }
+}
+
+/// `bytes`, those of a tensor, as its blocks.
+pub(crate) fn view<'a, T: AnyBitPattern>(info: &TensorInfo, bytes: &'a [u8]) -> Result<&'a [T], Error> {
+    let (expected, got) = (info.ty.block_bytes(), size_of::<T>());
+    let size_error = || Error::ElementSize { tensor: quote(&info.name), ty: info.ty, expected, got };
+    if got != expected {
+        return Err(size_error());
+    }
+    bytemuck::try_cast_slice(bytes).map_err(|error| match error {
+        PodCastError::TargetAlignmentGreaterAndInputNotAligned => Error::Misaligned {
+            tensor: quote(&info.name),
+            expected: align_of::<T>(),
+            got: bytes.as_ptr().addr() % align_of::<T>(),
+        },
+        // A tensor is whole blocks, so sizes fit; but `info` may be made up.
+        _ => size_error(),
+    })
 }
 
 impl fmt::Debug for Gguf {
@@ -273,7 +317,7 @@ impl fmt::Debug for Gguf {
 pub struct Aligned<T: ?Sized>(pub T);
 
 /// Refuses what cannot be mapped, by name.
-fn require_file(path: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
+pub(crate) fn require_file(path: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
     let kind = metadata.file_type();
     if kind.is_file() {
         return Ok(());

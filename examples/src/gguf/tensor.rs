@@ -9,7 +9,8 @@ use super::limits::MAX_DIMS;
 /// Makes [`TensorType`] and its table from one list.
 macro_rules! tensor_types {
     ($($(#[$doc:meta])* $name:ident = $id:literal, $block:literal, $bytes:literal;)*) => {
-        /// How a tensor's elements are stored: every type that ggml can have in a file.
+        /// How a tensor's elements are stored: every type that ggml can have in a file, and MLX's affine ones, which
+        /// only other files have.
         ///
         /// A row is a whole number of blocks; a block holds [`block_len`](Self::block_len)
         /// elements in [`block_bytes`](Self::block_bytes) bytes. Types that halfbyte does
@@ -28,13 +29,16 @@ macro_rules! tensor_types {
 
             /// The type with ggml's number `id`, if there is one.
             pub const fn from_id(id: u32) -> Option<Self> {
+                if id >= FIRST_FOREIGN {
+                    return None;
+                }
                 match id {
                     $($id => Some(Self::$name),)*
                     _ => None,
                 }
             }
 
-            /// The number that stands for this type in a file.
+            /// The number that stands for this type in a file; without meaning for those that are not ggml's.
             pub const fn id(self) -> u32 {
                 match self { $(Self::$name => $id,)* }
             }
@@ -56,6 +60,9 @@ macro_rules! tensor_types {
         }
     };
 }
+
+/// Ids from here on are ours, for types that GGUF does not have.
+const FIRST_FOREIGN: u32 = 0x1000_0000;
 
 tensor_types! {
     /// IEEE single precision.
@@ -126,9 +133,21 @@ tensor_types! {
     NVFP4 = 40, 64, 36;
     /// 128 signs and an f16 scale.
     Q1_0 = 41, 128, 18;
+    /// MLX affine: 32 codes of 4 bits with a 16-bit scale and bias, `w = scale * q + bias`.
+    MLX4_G32 = 0x1000_0000, 32, 20;
+    /// MLX affine: 64 codes of 4 bits.
+    MLX4_G64 = 0x1000_0001, 64, 36;
+    /// MLX affine: 128 codes of 4 bits.
+    MLX4_G128 = 0x1000_0002, 128, 68;
+    /// MLX affine: 32 codes of 8 bits.
+    MLX8_G32 = 0x1000_0003, 32, 36;
+    /// MLX affine: 64 codes of 8 bits.
+    MLX8_G64 = 0x1000_0004, 64, 68;
+    /// MLX affine: 128 codes of 8 bits.
+    MLX8_G128 = 0x1000_0005, 128, 132;
 }
 
-/// The types halfbyte computes with.
+/// The types of GGUF files that halfbyte computes with.
 pub(super) const SUPPORTED: [TensorType; 8] = [
     TensorType::F32,
     TensorType::F16,
@@ -158,7 +177,12 @@ pub(super) fn removed_name(id: u32) -> Option<&'static str> {
 impl TensorType {
     /// Whether halfbyte computes with this type.
     pub fn is_supported(self) -> bool {
-        SUPPORTED.contains(&self)
+        SUPPORTED.contains(&self) || !self.is_ggml()
+    }
+
+    /// Whether GGUF files can have it.
+    pub const fn is_ggml(self) -> bool {
+        self.id() < FIRST_FOREIGN
     }
 
     /// Bits an element takes, its share of the block's scales included: 4.5 for `Q4_0`.
@@ -185,10 +209,12 @@ pub struct TensorInfo {
     /// One to four sizes, all at least 1, in ggml's order: the first dimension
     /// is contiguous. A matrix of `n_out` rows of `n_in` weights is `[n_in, n_out]`.
     pub dims: Vec<usize>,
-    /// Where its bytes start, counted from the start of the tensor data.
+    /// Where its bytes start, counted from the start of the tensor data of its part.
     pub offset: usize,
     /// How many bytes it takes: whole blocks, no padding.
     pub n_bytes: usize,
+    /// Which part of a split file has it; 0 in a file by itself.
+    pub part: usize,
 }
 
 impl TensorInfo {
@@ -200,7 +226,7 @@ impl TensorInfo {
     pub fn new(name: impl Into<String>, ty: TensorType, dims: &[usize]) -> Result<Self, Error> {
         let name = name.into();
         let n_bytes = tensor_bytes(&name, ty, dims)?;
-        Ok(Self { name, ty, dims: dims.to_vec(), offset: 0, n_bytes })
+        Ok(Self { name, ty, dims: dims.to_vec(), offset: 0, n_bytes, part: 0 })
     }
 
     /// Elements in all.
@@ -303,12 +329,16 @@ mod tests {
             (TensorType::Q5_K, 13, "Q5_K", 5.5),
             (TensorType::Q6_K, 14, "Q6_K", 6.5625),
             (TensorType::BF16, 30, "BF16", 16.0),
+            (TensorType::MLX4_G64, 0x1000_0001, "MLX4_G64", 4.5),
+            (TensorType::MLX8_G128, 0x1000_0005, "MLX8_G128", 8.25),
             (TensorType::MXFP4, 39, "MXFP4", 4.25),
         ] {
             assert_eq!((ty.id(), ty.name(), ty.bits_per_weight()), (id, name, bits));
             assert_eq!(format!("{ty:>7}|"), format!("{name:>7}|"));
         }
-        assert!(TensorType::ALL.iter().all(|ty| TensorType::from_id(ty.id()) == Some(*ty)));
+        for &ty in TensorType::ALL {
+            assert_eq!(TensorType::from_id(ty.id()), ty.is_ggml().then_some(ty));
+        }
         assert_eq!(TensorType::from_id(4), None);
         assert_eq!(TensorType::from_id(42), None);
     }

@@ -166,6 +166,9 @@ fn place(tensors: &[TensorInfo], alignment: usize) -> Result<Vec<TensorInfo>, Er
     let mut offset = 0_usize;
     let mut placed = Vec::with_capacity(tensors.len());
     for TensorInfo { name, ty, dims, .. } in tensors {
+        if !ty.is_ggml() {
+            return Err(Error::NotGguf { tensor: quote(name), ty: *ty });
+        }
         let info = TensorInfo { offset, ..TensorInfo::new(name, *ty, dims)? };
         let end = offset.checked_add(info.n_bytes).and_then(|end| end.checked_next_multiple_of(alignment));
         offset = end.ok_or_else(|| Error::SizeOverflow {

@@ -1,7 +1,8 @@
 //! Hyperparameters, read from GGUF metadata and checked against each other.
 
 use super::Error;
-use crate::gguf::{Gguf, Metadata, Value};
+use crate::gguf::{Metadata, Value};
+use crate::source::Source;
 use halfbyte_cpu_kernels::{RopeOrder, RopeTable};
 
 /// Largest number of layers, heads or inputs that is taken seriously: far beyond any model, far below overflow.
@@ -38,8 +39,8 @@ impl Architecture {
         }
     }
 
-    /// Which elements of a head are rotated together.
-    pub(super) fn rope_order(self) -> RopeOrder {
+    /// Which elements of a head are rotated together in GGUF files.
+    fn rope_order(self) -> RopeOrder {
         match self {
             Self::Llama => RopeOrder::Adjacent,
             Self::Qwen2 | Self::Qwen3 => RopeOrder::Halves,
@@ -70,6 +71,8 @@ pub struct Config {
     pub context: usize,
     /// The epsilon of every norm.
     pub norm_eps: f32,
+    /// Which elements of a head are rotated together.
+    pub rope_order: RopeOrder,
     /// Radians a position for each rotated pair, scaling included.
     pub rope_frequencies: Vec<f64>,
 }
@@ -121,13 +124,13 @@ impl Keys<'_> {
 }
 
 impl Config {
-    /// Reads and checks the hyperparameters of `gguf`.
+    /// Reads and checks the hyperparameters of a model.
     ///
     /// # Errors
     /// An unsupported architecture, a missing key, a value of the wrong type, out of range or at odds with
     /// another one, or a feature that is not supported (experts, other rope scaling than linear and Llama 3's).
-    pub fn from_gguf(gguf: &Gguf) -> Result<Self, Error> {
-        let metadata = gguf.metadata();
+    pub fn from_source(source: &dyn Source) -> Result<Self, Error> {
+        let metadata = source.metadata();
         let architecture = Architecture::from_name(metadata.str("general.architecture")?)?;
         let keys = Keys { metadata, prefix: architecture.name() };
         if let Some(experts) = metadata.opt_u32(&keys.key("expert_count"))?.filter(|&n| n > 0) {
@@ -154,7 +157,7 @@ impl Config {
             let (key, got) = (keys.key("attention.value_length"), n.to_string());
             return Err(Error::Hyperparameter { key, got, expected: format!("the key length, {head_dim}") });
         }
-        let n_vocab = match gguf.opt_tensor("token_embd.weight") {
+        let n_vocab = match source.opt_tensor("token_embd.weight") {
             Some(t) if t.dims.len() == 2 => t.dims[1],
             _ => keys.size("vocab_size")?,
         };
@@ -169,7 +172,8 @@ impl Config {
             n_vocab,
             context: metadata.u32(&keys.key("context_length"))?.max(1) as usize,
             norm_eps: keys.positive("attention.layer_norm_rms_epsilon", None)?,
-            rope_frequencies: rope_frequencies(gguf, &keys, head_dim)?,
+            rope_order: source.rope_order().unwrap_or_else(|| architecture.rope_order()),
+            rope_frequencies: rope_frequencies(source, &keys, head_dim)?,
         })
     }
 
@@ -185,13 +189,13 @@ impl Config {
 
     /// An empty table of this model's rotations.
     pub fn rope_table(&self) -> RopeTable {
-        RopeTable::new(self.rope_frequencies.clone(), self.architecture.rope_order())
+        RopeTable::new(self.rope_frequencies.clone(), self.rope_order)
     }
 }
 
 /// `base^(-2 i / dims)`, divided by the linear factor or by the factors of the tensor `rope_freqs.weight` (which
 /// is how Llama 3's scaling is stored).
-fn rope_frequencies(gguf: &Gguf, keys: &Keys<'_>, head_dim: usize) -> Result<Vec<f64>, Error> {
+fn rope_frequencies(source: &dyn Source, keys: &Keys<'_>, head_dim: usize) -> Result<Vec<f64>, Error> {
     let dims = keys.opt_size("rope.dimension_count")?.unwrap_or(head_dim);
     if dims > head_dim || !dims.is_multiple_of(2) {
         let (key, got) = (keys.key("rope.dimension_count"), dims.to_string());
@@ -216,8 +220,8 @@ fn rope_frequencies(gguf: &Gguf, keys: &Keys<'_>, head_dim: usize) -> Result<Vec
     for f in &mut frequencies {
         *f /= f64::from(linear);
     }
-    if let Some(info) = gguf.opt_tensor("rope_freqs.weight") {
-        let factors = super::weights::vector(gguf, "rope_freqs.weight", dims / 2)?;
+    if let Some(info) = source.opt_tensor("rope_freqs.weight") {
+        let factors = super::weights::vector(source, "rope_freqs.weight", dims / 2)?;
         for (f, &factor) in frequencies.iter_mut().zip(&factors) {
             if !(factor > 0.0 && factor.is_finite()) {
                 let (key, got) = (info.name.clone(), factor.to_string());

@@ -30,6 +30,7 @@ pub use profile::{Phase, PhaseTotals, Profile};
 pub use session::{ActivationType, Session, SessionOptions};
 
 use crate::gguf::Gguf;
+use crate::source::Source;
 use halfbyte_cpu_kernels::Context;
 use weights::ModelWeights;
 pub(crate) use weights::tensor_matrix;
@@ -37,7 +38,7 @@ pub(crate) use weights::tensor_matrix;
 /// A model: its hyperparameters, and its weights where they lie in an open file or packed for the kernels.
 #[derive(Debug)]
 pub struct Model<'a> {
-    gguf: &'a Gguf,
+    source: &'a dyn Source,
     config: Config,
     weights: ModelWeights<'a>,
 }
@@ -47,15 +48,23 @@ impl<'a> Model<'a> {
     /// until [`Model::pack`].
     ///
     /// # Errors
-    /// As [`Config::from_gguf`]; a tensor that is missing, superfluous, of the wrong shape or of an unsupported
+    /// As [`Config::from_source`]; a tensor that is missing, superfluous, of the wrong shape or of an unsupported
     /// type, by its name.
     pub fn from_gguf(gguf: &'a Gguf) -> Result<Self, Error> {
-        let config = Config::from_gguf(gguf)?;
-        let weights = ModelWeights::from_gguf(gguf, &config)?;
-        Ok(Self { gguf, config, weights })
+        Self::from_source(gguf)
     }
 
-    /// Copies the matrices, but those of Q4_K and Q6_K, into huge pages where the system has them, quantized ones in
+    /// The model in `source`, whatever its format, as [`Self::from_gguf`].
+    ///
+    /// # Errors
+    /// As [`Self::from_gguf`].
+    pub fn from_source(source: &'a dyn Source) -> Result<Self, Error> {
+        let config = Config::from_source(source)?;
+        let weights = ModelWeights::from_source(source, &config)?;
+        Ok(Self { source, config, weights })
+    }
+
+    /// Copies the matrices, but those of Q4_K, Q6_K and MLX's 8 bits, into huge pages where the system has them, quantized ones in
     /// the order in which the kernels read them: prompts and replies are computed faster, with the same bits. It takes
     /// as much memory as those matrices have bytes in the file, whose pages are given back to the system; other programs
     /// that map the file share them no more with this one.
@@ -63,8 +72,8 @@ impl<'a> Model<'a> {
     /// # Errors
     /// None for a model that could be made.
     pub fn pack(&mut self, ctx: Context<'_>) -> Result<(), Error> {
-        let gguf = self.gguf;
-        self.weights.pack(ctx, || gguf.release_pages())
+        let source = self.source;
+        self.weights.pack(ctx, || source.release_pages())
     }
 
     /// The sizes and constants.
@@ -88,7 +97,7 @@ impl<'a> Model<'a> {
     }
 
     /// Matrices that int8 activations are multiplied by when asked for, and the number of all matrices; the rest
-    /// (F32, F16, BF16, Q4_K, Q6_K) always takes f32 activations.
+    /// (F32, F16, BF16, Q4_K, Q6_K, MLX's 8 bits) always takes f32 activations.
     pub fn int8_matrices(&self) -> (usize, usize) {
         (self.weights.matrices().filter(|m| m.supports_int8()).count(), self.weights.matrices().count())
     }

@@ -2,8 +2,8 @@
 
 use super::Error;
 use super::config::{Architecture, Config};
-use crate::gguf::{Gguf, TensorInfo, TensorType};
-use half::{bf16, f16};
+use crate::gguf::TensorInfo;
+use crate::source::Source;
 use halfbyte_cpu_kernels::{Context, Matrix, PackedMatrix, Weights};
 use std::collections::HashSet;
 
@@ -62,20 +62,20 @@ pub(super) struct Linear<'a> {
 
 /// Takes tensors by name and remembers which, so that what is left over can be named.
 struct Taker<'a> {
-    gguf: &'a Gguf,
+    source: &'a dyn Source,
     taken: HashSet<String>,
 }
 
 impl<'a> Taker<'a> {
     fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Weight<'a>, Error> {
-        let info = self.gguf.tensor(name)?;
+        let info = self.source.tensor(name)?;
         self.taken.insert(name.to_owned());
-        Ok(Weight::InPlace(matrix(self.gguf, info, rows, cols)?))
+        Ok(Weight::InPlace(matrix(self.source, info, rows, cols)?))
     }
 
     fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, Error> {
         self.taken.insert(name.to_owned());
-        vector(self.gguf, name, len)
+        vector(self.source, name, len)
     }
 
     fn linear(
@@ -87,7 +87,7 @@ impl<'a> Taker<'a> {
     ) -> Result<Linear<'a>, Error> {
         let weight = self.matrix(&format!("{name}.weight"), rows, cols)?;
         let bias = format!("{name}.bias");
-        let bias = if needs_bias || self.gguf.opt_tensor(&bias).is_some() {
+        let bias = if needs_bias || self.source.opt_tensor(&bias).is_some() {
             Some(self.vector(&bias, rows)?)
         } else {
             None
@@ -98,9 +98,9 @@ impl<'a> Taker<'a> {
 
 impl<'a> ModelWeights<'a> {
     /// Finds every tensor that `config` asks for, and no other.
-    pub(super) fn from_gguf(gguf: &'a Gguf, config: &Config) -> Result<Self, Error> {
+    pub(super) fn from_source(source: &'a dyn Source, config: &Config) -> Result<Self, Error> {
         let c = config;
-        let mut take = Taker { gguf, taken: HashSet::new() };
+        let mut take = Taker { source, taken: HashSet::new() };
         let embedding = take.matrix("token_embd.weight", c.n_vocab, c.width)?;
         let mut layers = Vec::new();
         for i in 0..c.n_layers {
@@ -126,11 +126,11 @@ impl<'a> ModelWeights<'a> {
             });
         }
         let norm = take.vector("output_norm.weight", c.width)?;
-        let tied = gguf.opt_tensor("output.weight").is_none();
+        let tied = source.opt_tensor("output.weight").is_none();
         let output = if tied { embedding.clone() } else { take.matrix("output.weight", c.n_vocab, c.width)? };
         // Read with the hyperparameters.
         take.taken.insert("rope_freqs.weight".to_owned());
-        if let Some(extra) = gguf.tensors().iter().find(|t| !take.taken.contains(&t.name)) {
+        if let Some(extra) = source.tensors().iter().find(|t| !take.taken.contains(&t.name)) {
             return Err(Error::ExtraTensor {
                 tensor: extra.name.clone(),
                 architecture: c.architecture.name(),
@@ -216,37 +216,31 @@ fn shape(info: &TensorInfo, expected: &[usize]) -> Result<(), Error> {
 }
 
 /// Tensor `info` as a matrix of `rows` outputs by `cols` inputs, in place.
-fn matrix<'a>(gguf: &'a Gguf, info: &TensorInfo, rows: usize, cols: usize) -> Result<Matrix<'a>, Error> {
+fn matrix<'a>(
+    source: &'a dyn Source,
+    info: &TensorInfo,
+    rows: usize,
+    cols: usize,
+) -> Result<Matrix<'a>, Error> {
     info.require_supported()?;
     shape(info, &[cols, rows])?;
-    tensor_matrix(gguf, info)
+    tensor_matrix(source, info)
 }
 
 /// Tensor `info` in place as a matrix of its rows, whatever its dimensions.
-pub(crate) fn tensor_matrix<'a>(gguf: &'a Gguf, info: &TensorInfo) -> Result<Matrix<'a>, Error> {
+pub(crate) fn tensor_matrix<'a>(source: &'a dyn Source, info: &TensorInfo) -> Result<Matrix<'a>, Error> {
     info.require_supported()?;
-    let weights = match info.ty {
-        TensorType::F32 => Weights::F32(gguf.view(info)?),
-        TensorType::F16 => Weights::F16(gguf.view(info)?),
-        TensorType::BF16 => Weights::Bf16(gguf.view(info)?),
-        TensorType::Q8_0 => Weights::Q8_0(gguf.view(info)?),
-        TensorType::Q4_0 => Weights::Q4_0(gguf.view(info)?),
-        TensorType::Q4_1 => Weights::Q4_1(gguf.view(info)?),
-        TensorType::Q4_K => Weights::Q4K(gguf.view(info)?),
-        // `require_supported` leaves only this one.
-        _ => Weights::Q6K(gguf.view(info)?),
-    };
-    Ok(Matrix::new(weights, info.n_rows(), info.row_len())?)
+    Ok(Matrix::new(source.weights(info)?, info.n_rows(), info.row_len())?)
 }
 
 /// The norm, bias or factors called `name`, as f32.
-pub(super) fn vector(gguf: &Gguf, name: &str, len: usize) -> Result<Vec<f32>, Error> {
-    let info = gguf.tensor(name)?;
+pub(super) fn vector(source: &dyn Source, name: &str, len: usize) -> Result<Vec<f32>, Error> {
+    let info = source.tensor(name)?;
     shape(info, &[len])?;
-    match info.ty {
-        TensorType::F32 => Ok(gguf.view::<f32>(info)?.to_vec()),
-        TensorType::F16 => Ok(gguf.view::<f16>(info)?.iter().map(|v| v.to_f32()).collect()),
-        TensorType::BF16 => Ok(gguf.view::<bf16>(info)?.iter().map(|v| v.to_f32()).collect()),
+    match source.weights(info)? {
+        Weights::F32(v) => Ok(v.to_vec()),
+        Weights::F16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),
+        Weights::Bf16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),
         _ => Err(Error::VectorType { tensor: info.name.clone(), got: info.ty.name() }),
     }
 }

@@ -7,8 +7,9 @@ use halfbyte_cpu_kernels::{Context, Isa, Matrix};
 use super::difference::decode;
 use super::write::{PIECE, PIECES_PER_THREAD};
 use super::{Difference, Error};
-use crate::gguf::{Gguf, TensorInfo};
+use crate::gguf::TensorInfo;
 use crate::model;
+use crate::source::Source;
 
 /// Two files' tensors, matched by name.
 #[derive(Debug, Clone, Default)]
@@ -26,7 +27,7 @@ pub struct Pairing<'a> {
 
 impl<'a> Pairing<'a> {
     /// Matches the tensors of two files.
-    pub fn new(a: &'a Gguf, b: &'a Gguf) -> Self {
+    pub fn new(a: &'a dyn Source, b: &'a dyn Source) -> Self {
         let mut pairing = Self::default();
         for tensor in a.tensors() {
             match b.opt_tensor(&tensor.name) {
@@ -57,7 +58,7 @@ impl<'a> Pairing<'a> {
 /// # Panics
 /// If the shapes differ, or a tensor lies outside its file.
 pub fn difference(
-    files: (&Gguf, &Gguf),
+    files: (&dyn Source, &dyn Source),
     tensors: (&TensorInfo, &TensorInfo),
     ctx: Context<'_>,
     mut go_on: impl FnMut(usize) -> ControlFlow<()>,
@@ -76,7 +77,8 @@ pub fn difference(
         let batch = &mut pieces[..batch_len];
         ctx.pool.par_chunks_mut(batch, 1, |i, pieces| {
             let start = first + i * piece_rows;
-            pieces[0] = of_rows(ctx.isa, matrices, (&a.name, &b.name), start..(start + piece_rows).min(rows));
+            let rows = start..(start + piece_rows).min(rows);
+            pieces[0] = of_rows(ctx.isa, files, tensors, matrices, rows);
         });
         for piece in batch {
             sum += std::mem::replace(piece, Ok(Difference::default()))?;
@@ -88,18 +90,20 @@ pub fn difference(
     Ok(Some(sum))
 }
 
-/// The difference of some rows of two matrices with these names.
+/// The difference of some rows of two tensors.
 fn of_rows(
     isa: Isa,
+    files: (&dyn Source, &dyn Source),
+    tensors: (&TensorInfo, &TensorInfo),
     matrices: (Matrix<'_>, Matrix<'_>),
-    names: (&str, &str),
     rows: Range<usize>,
 ) -> Result<Difference, Error> {
     let (mut w, mut q) = (vec![0.0; matrices.0.cols()], vec![0.0; matrices.1.cols()]);
     let mut sum = Difference::default();
     for row in rows {
-        decode(isa, &matrices.0, names.0, row, &mut w)?;
-        decode(isa, &matrices.1, names.1, row, &mut q)?;
+        let (a, b) = tensors;
+        decode(isa, &matrices.0, &a.name, files.0.stored_row(a, row), &mut w)?;
+        decode(isa, &matrices.1, &b.name, files.1.stored_row(b, row), &mut q)?;
         sum.take(&w, &q);
     }
     Ok(sum)

@@ -4,8 +4,9 @@ use halfbyte_cpu_kernels::Matrix;
 
 use super::pattern::matches;
 use super::{Error, Format};
-use crate::gguf::{Gguf, Metadata, TensorInfo};
+use crate::gguf::{Metadata, TensorInfo, TensorType};
 use crate::model;
+use crate::source::Source;
 
 /// The metadata key of the alignment, which a file may hold as any integer and is written as a u32.
 const ALIGNMENT: &str = "general.alignment";
@@ -29,7 +30,7 @@ pub struct Keep {
 /// copied and loses nothing.
 #[derive(Debug)]
 pub struct Plan<'a> {
-    pub(super) gguf: &'a Gguf,
+    pub(super) source: &'a dyn Source,
     pub(super) steps: Vec<Step<'a>>,
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
@@ -41,6 +42,8 @@ pub struct Plan<'a> {
 pub(super) enum Step<'a> {
     /// Copied unseen.
     Vector,
+    /// Written as F32, which other readers of GGUF want of vectors: from formats that store them otherwise.
+    Widened(Matrix<'a>),
     /// Written as the format, or copied where that is its type already.
     Matrix {
         matrix: Matrix<'a>,
@@ -52,19 +55,24 @@ pub(super) enum Step<'a> {
 }
 
 impl<'a> Plan<'a> {
-    /// Decides what the tensors of `gguf` become. Weights are not looked at yet.
+    /// Decides what the tensors of `source` become. Weights are not looked at yet.
     ///
     /// # Errors
     /// [`Error::KeepUnmatched`], [`Error::RowLength`], and the unsupported type of a tensor of two or more dimensions.
-    pub fn new(gguf: &'a Gguf, format: Format, keep: &[Keep]) -> Result<Self, Error> {
+    pub fn new(source: &'a dyn Source, format: Format, keep: &[Keep]) -> Result<Self, Error> {
         let is_vector = |info: &TensorInfo| info.dims.len() == 1;
         for Keep { pattern, .. } in keep {
-            if !gguf.tensors().iter().any(|t| !is_vector(t) && matches(pattern, &t.name)) {
+            if !source.tensors().iter().any(|t| !is_vector(t) && matches(pattern, &t.name)) {
                 return Err(Error::KeepUnmatched { pattern: pattern.clone() });
             }
         }
         let (mut steps, mut tensors) = (Vec::new(), Vec::new());
-        for info in gguf.tensors() {
+        for info in source.tensors() {
+            if is_vector(info) && source.gguf().is_none() {
+                steps.push(Step::Widened(model::tensor_matrix(source, info)?));
+                tensors.push(TensorInfo::new(&info.name, TensorType::F32, &info.dims)?);
+                continue;
+            }
             if is_vector(info) {
                 steps.push(Step::Vector);
                 tensors.push(info.clone());
@@ -77,11 +85,11 @@ impl<'a> Plan<'a> {
                 let (expected, got) = (ty.block_len(), info.row_len());
                 return Err(Error::RowLength { tensor: info.name.clone(), ty, expected, got });
             }
-            let matrix = model::tensor_matrix(gguf, info)?;
+            let matrix = model::tensor_matrix(source, info)?;
             steps.push(Step::Matrix { matrix, format, copy: info.ty == ty, importance: None });
             tensors.push(TensorInfo::new(&info.name, ty, &info.dims)?);
         }
-        Ok(Self { gguf, steps, metadata: metadata(gguf, format), tensors, saturate: false })
+        Ok(Self { source, steps, metadata: metadata(source, format), tensors, saturate: false })
     }
 
     /// Gives columns the importance that `of` knows for a tensor's name and number of columns. Asked for are the
@@ -95,7 +103,7 @@ impl<'a> Plan<'a> {
         mut of: impl FnMut(&str, usize) -> Result<Option<Vec<f32>>, E>,
     ) -> Result<Vec<String>, E> {
         let mut unknown = Vec::new();
-        for (info, step) in self.gguf.tensors().iter().zip(&mut self.steps) {
+        for (info, step) in self.source.tensors().iter().zip(&mut self.steps) {
             let Step::Matrix { format, copy: false, importance, .. } = step else { continue };
             if !format.takes_importance() {
                 continue;
@@ -123,14 +131,15 @@ impl<'a> Plan<'a> {
     }
 
     /// The file.
-    pub(crate) fn source(&self) -> &'a Gguf {
-        self.gguf
+    pub(crate) fn source(&self) -> &'a dyn Source {
+        self.source
     }
 
     /// The tensor called `name` if it is to be quantized: what it is, its weights, its new format and its columns'
     /// importance.
     pub(crate) fn quantized(&self, name: &str) -> Option<(&TensorInfo, Matrix<'a>, Format, Option<&[f32]>)> {
-        let (info, step) = self.gguf.tensors().iter().zip(&self.steps).find(|(info, _)| info.name == name)?;
+        let (info, step) =
+            self.source.tensors().iter().zip(&self.steps).find(|(info, _)| info.name == name)?;
         match step {
             Step::Matrix { matrix, format, copy: false, importance } => {
                 Some((info, *matrix, *format, importance.as_deref()))
@@ -155,11 +164,14 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn metadata(gguf: &Gguf, format: Format) -> Metadata {
-    let mut metadata = gguf.metadata().clone();
+fn metadata(source: &dyn Source, format: Format) -> Metadata {
+    let mut metadata = source.metadata().clone();
+    // The new file is whole.
+    metadata.remove_all("split.");
     metadata.set("general.file_type", format.file_type());
     metadata.set("general.quantization_version", QUANTIZATION_VERSION);
     if metadata.get(ALIGNMENT).is_some()
+        && let Some(gguf) = source.gguf()
         && let Ok(alignment) = u32::try_from(gguf.alignment())
     {
         metadata.set(ALIGNMENT, alignment);

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::ops::{ControlFlow, Range};
 
-use halfbyte_cpu_kernels::Context;
+use halfbyte_cpu_kernels::{Context, Matrix};
 
 use super::difference::decode;
 use super::plan::Step;
@@ -71,10 +71,13 @@ impl Plan<'_> {
         let mut pieces = Vec::new();
         pieces.resize_with(ctx.pool.threads() * PIECES_PER_THREAD, Piece::default);
         let (mut report, mut done) = (Vec::new(), 0);
-        for ((old, new), step) in self.gguf.tensors().iter().zip(self.tensors()).zip(&self.steps) {
+        for ((old, new), step) in self.source.tensors().iter().zip(self.tensors()).zip(&self.steps) {
             let mut counts = Counts::default();
             if let Step::Vector = step {
-                writer.append(self.gguf.bytes(old))?;
+                writer.append(self.source.bytes(old))?;
+                done += old.n_elements();
+            } else if let Step::Widened(vector) = step {
+                writer.append(bytemuck::cast_slice(&self.widened(ctx, old, vector)?))?;
                 done += old.n_elements();
             } else {
                 let ready = self.ready(new, step, ready)?;
@@ -103,6 +106,13 @@ impl Plan<'_> {
             report.push(Written { tensor: new.clone(), from: old.ty, difference, uniform_groups, saturated });
         }
         Ok(Some(report))
+    }
+
+    /// The numbers of a vector, in GGUF's order.
+    fn widened(&self, ctx: Context<'_>, info: &TensorInfo, vector: &Matrix<'_>) -> Result<Vec<f32>, Error> {
+        let mut stored = vec![0.0; info.n_elements()];
+        decode(ctx.isa, vector, &info.name, 0, &mut stored)?;
+        Ok((0..stored.len()).map(|i| stored[self.source.stored_row(info, i)]).collect())
     }
 
     /// The whole tensor `new` if it has been made already.
@@ -183,10 +193,11 @@ impl Piece {
         self.x.resize(old.row_len(), 0.0);
         self.decoded.resize(old.row_len(), 0.0);
         for row in rows {
+            let row = plan.source.stored_row(old, row);
             decode(ctx.isa, matrix, &old.name, row, &mut self.x)?;
             if *copy {
                 let n = old.row_bytes();
-                self.bytes.extend_from_slice(&plan.gguf.bytes(old)[row * n..][..n]);
+                self.bytes.extend_from_slice(&plan.source.bytes(old)[row * n..][..n]);
                 self.counts.difference.take(&self.x, &self.x);
                 continue;
             }

@@ -33,6 +33,8 @@ pub struct TokenizerSpec {
     pub eot_id: Option<u32>,
     /// `eom_token_id`: the end of a message, before a tool's reply.
     pub eom_id: Option<u32>,
+    /// More tokens that end a reply: `halfbyte.eog_token_ids`, which keeps the list that other formats have.
+    pub eog_ids: Vec<u32>,
     /// `unknown_token_id`.
     pub unk_id: Option<u32>,
     /// `padding_token_id`.
@@ -75,6 +77,7 @@ impl TokenizerSpec {
             eos_id: metadata.opt_u32("tokenizer.ggml.eos_token_id")?,
             eot_id: metadata.opt_u32("tokenizer.ggml.eot_token_id")?,
             eom_id: metadata.opt_u32("tokenizer.ggml.eom_token_id")?,
+            eog_ids: eog_ids(metadata)?,
             unk_id: metadata.opt_u32("tokenizer.ggml.unknown_token_id")?,
             pad_id: metadata.opt_u32("tokenizer.ggml.padding_token_id")?,
             add_bos: metadata.opt_bool("tokenizer.ggml.add_bos_token")?,
@@ -83,4 +86,11 @@ impl TokenizerSpec {
             chat_template: metadata.opt_str("tokenizer.chat_template")?.map(str::to_owned),
         })
     }
+}
+
+/// The list, which GGUF can hold as any type of integers.
+fn eog_ids(metadata: &Metadata) -> Result<Vec<u32>, TokenizerError> {
+    let ids = metadata.opt_i32s("halfbyte.eog_token_ids")?.unwrap_or_default();
+    // A negative one becomes one that no token has, and is refused with its key.
+    Ok(ids.iter().map(|&id| u32::try_from(id).unwrap_or(u32::MAX)).collect())
 }

@@ -246,5 +246,9 @@ fn special_ids(
     };
     let eot = check("eot_token_id", spec.eot_id)?;
     let eom = check("eom_token_id", spec.eom_id)?;
-    Ok((special, [special.eos, eot, eom].into_iter().flatten().collect()))
+    let mut end_of_generation: Vec<u32> = [special.eos, eot, eom].into_iter().flatten().collect();
+    for &id in &spec.eog_ids {
+        end_of_generation.extend(check("eog_token_ids", Some(id))?);
+    }
+    Ok((special, end_of_generation))
 }

@@ -2,9 +2,9 @@
 
 use super::CudaError;
 use crate::model::weights::{LayerWeights, Linear, Weight};
-use crate::model::{Architecture, Config, Error, Model};
+use crate::model::{Config, Error, Model};
 use half::bf16;
-use halfbyte_cpu_kernels::{Isa, Matrix, Weights as HostWeights};
+use halfbyte_cpu_kernels::{Isa, Matrix, Parameters, RopeOrder, Weights as HostWeights};
 use halfbyte_cuda_driver::DeviceBuffer;
 use halfbyte_cuda_kernels::{Affine, Kernels, Pairing, Weights};
 use halfbyte_q4::BlockQ4_1;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// A model's weights on a device.
 ///
-/// Q4_0 and Q8_0 go as they are stored, Q4_1 as MLX affine groups of 32, whose scales and minima are bf16: three bits less
+/// Q4_0, Q8_0 and MLX affine groups of 4 bits with bf16 scales go as they are stored, Q4_1 as MLX affine groups of 32, whose scales and minima are bf16: three bits less
 /// than the file's f16. Every other type becomes bf16, and so do matrices that are stacked for one product (queries,
 /// keys and values; gate and up) but differ in type.
 #[derive(Debug)]
@@ -81,9 +81,9 @@ impl CudaModel {
 
     /// Which numbers of a head turn together.
     pub(super) fn pairing(&self) -> Pairing {
-        match self.config.architecture {
-            Architecture::Llama => Pairing::Adjacent,
-            Architecture::Qwen2 | Architecture::Qwen3 => Pairing::Halves,
+        match self.config.rope_order {
+            RopeOrder::Adjacent => Pairing::Adjacent,
+            RopeOrder::Halves => Pairing::Halves,
         }
     }
 }
@@ -172,6 +172,13 @@ fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<Weights, Error> {
         let affine = Affine { bits: 4, group: 32, words: &words, scales: &scales, biases: &biases };
         return Ok(Weights::from_affine(kernels, outputs, inputs, &affine).map_err(CudaError::from)?);
     }
+    if let Some(parts) = all_affine(parts) {
+        let words = parts.iter().map(|part| part.words).collect::<Vec<_>>().concat();
+        let scales = parts.iter().map(|part| part.scales).collect::<Vec<_>>().concat();
+        let biases = parts.iter().map(|part| part.biases).collect::<Vec<_>>().concat();
+        let affine = Affine { words: &words, scales: &scales, biases: &biases, ..parts[0] };
+        return Ok(Weights::from_affine(kernels, outputs, inputs, &affine).map_err(CudaError::from)?);
+    }
     let mut weights = Vec::with_capacity(outputs * inputs);
     let mut row = vec![0.0; inputs];
     for part in parts {
@@ -181,6 +188,21 @@ fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<Weights, Error> {
         }
     }
     Ok(Weights::from_bf16(kernels, outputs, inputs, &weights).map_err(CudaError::from)?)
+}
+
+/// The parts, if all are MLX affine groups of one size and of 4 bits, with scales and biases in bf16.
+fn all_affine<'a>(parts: &[Matrix<'a>]) -> Option<Vec<Affine<'a>>> {
+    let affine = |part: &Matrix<'a>| match part.weights() {
+        HostWeights::Affine4(w) => match (w.scales, w.biases) {
+            (Parameters::Bf16(scales), Parameters::Bf16(biases)) => {
+                Some(Affine { bits: 4, group: w.group, words: w.codes, scales, biases })
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let affine: Vec<_> = parts.iter().map(affine).collect::<Option<_>>()?;
+    affine.iter().all(|part| part.group == affine[0].group).then_some(affine)
 }
 
 /// Q4_1 blocks as MLX has them: eight codes a word, the first lowest.

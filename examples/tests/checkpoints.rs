@@ -1,0 +1,161 @@
+//! Hugging Face and MLX directories against transformers and mlx-lm, and the same weights in other formats.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use common::golden;
+use halfbyte_attention::KvType;
+use halfbyte_cpu_kernels::{Context, Isa};
+use halfbyte_examples::gguf::{Gguf, GgufWriter, TensorType};
+use halfbyte_examples::model::{ActivationType, Model, Session, SessionOptions};
+use halfbyte_examples::requantize::{Format, Plan, difference};
+use halfbyte_examples::source::{self, ModelFile, Source};
+use halfbyte_threadpool::ThreadPool;
+use serde_json::Value;
+
+const EXACT: SessionOptions =
+    SessionOptions { context: 64, activations: ActivationType::F32, kv_type: KvType::F32, chunk: 5 };
+
+fn open(name: &str) -> ModelFile {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../goldens/checkpoints").join(name);
+    source::open(&path).unwrap()
+}
+
+fn ids(golden: &Value) -> Vec<u32> {
+    serde_json::from_value(golden["ids"].clone()).unwrap()
+}
+
+fn logits(model: &Model<'_>, ctx: Context<'_>, options: SessionOptions, ids: &[u32]) -> Vec<f32> {
+    let mut session = Session::new(model, ctx, options).unwrap();
+    let mut all = Vec::new();
+    session.feed_all(ids, |_, logits| all.extend_from_slice(logits)).unwrap();
+    all
+}
+
+/// The source as a GGUF file of another type.
+fn converted(source: &dyn Source, format: Format, ctx: Context<'_>) -> Gguf {
+    let plan = Plan::new(source, format, &[]).unwrap();
+    let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors()).unwrap();
+    plan.write(ctx, &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
+    Gguf::from_vec(writer.finish().unwrap()).unwrap()
+}
+
+/// The largest difference of two lists of logits.
+fn distance(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+#[test]
+fn logits_are_those_of_transformers_and_mlx() {
+    let golden = golden("checkpoints.json");
+    let cases = golden["logits"].as_object().unwrap();
+    assert_eq!(cases.len(), 6);
+    let pool = ThreadPool::new(2).unwrap();
+    for (name, want) in cases {
+        let file = open(name);
+        let model = Model::from_source(&*file).unwrap();
+        let want: Vec<Vec<f64>> = serde_json::from_value(want.clone()).unwrap();
+        let want: Vec<f64> = want.concat();
+        for isa in Isa::available() {
+            let got = logits(&model, Context { pool: &pool, isa }, EXACT, &ids(&golden));
+            assert_eq!(got.len(), want.len());
+            for (i, (&got, want)) in got.iter().zip(&want).enumerate() {
+                // Logits reach 15; f32 sums in another order than theirs.
+                let difference = (f64::from(got) - want).abs();
+                assert!(difference < 2e-4, "{name}, {isa}, number {i}: {got}, recorded {want}");
+            }
+        }
+    }
+}
+
+#[test]
+fn stored_types_are_kept() {
+    let ty = |file: &ModelFile, name: &str| file.tensor(name).unwrap().ty;
+    let file = open("hf_llama");
+    assert_eq!(file.format(), "Hugging Face, 2 safetensors files");
+    assert_eq!(ty(&file, "blk.0.attn_q.weight"), TensorType::BF16);
+    assert_eq!(ty(&open("hf_qwen2"), "blk.0.attn_q.bias"), TensorType::F16);
+    let file = open("mlx_llama_mixed_g64");
+    assert_eq!(file.format(), "MLX, quantized, 1 safetensors file");
+    assert_eq!(ty(&file, "blk.0.attn_q.weight"), TensorType::MLX4_G64);
+    assert_eq!(ty(&file, "token_embd.weight"), TensorType::MLX8_G64);
+    assert_eq!(ty(&file, "blk.0.ffn_down.weight"), TensorType::MLX8_G32);
+    // Codes of 64 x 64 weights, and a scale and a bias of 16 bits for every 64.
+    assert_eq!(file.tensor("blk.0.attn_q.weight").unwrap().n_bytes, 64 * 64 / 2 + 64 * 4);
+    assert_eq!(ty(&open("mlx_qwen2_4bit_g128"), "token_embd.weight"), TensorType::MLX4_G128);
+}
+
+#[test]
+fn the_same_weights_in_gguf_give_the_same_logits() {
+    let golden = golden("checkpoints.json");
+    let pool = ThreadPool::new(2).unwrap();
+    let ctx = Context { pool: &pool, isa: Isa::fastest() };
+    for name in golden["logits"].as_object().unwrap().keys() {
+        let file = open(name);
+        let original = logits(&Model::from_source(&*file).unwrap(), ctx, EXACT, &ids(&golden));
+        let mut formats = vec![Format::F32];
+        if name.starts_with("hf") {
+            // The weights have 8 significant bits at most.
+            formats.push(Format::F16);
+        }
+        for format in formats {
+            let gguf = converted(&*file, format, ctx);
+            // Norms as other readers want them, q and k in the order that they expect.
+            assert!(gguf.tensors().iter().all(|t| t.dims.len() > 1 || t.ty == TensorType::F32));
+            for info in gguf.tensors().iter().filter(|info| info.dims.len() == 2) {
+                let stored = file.tensor(&info.name).unwrap();
+                let go_on = |_| ControlFlow::Continue(());
+                let found = difference((&*file, &gguf), (stored, info), ctx, go_on).unwrap().unwrap();
+                assert_eq!(found.max_error, 0.0, "{name} {}", info.name);
+            }
+            let model = Model::from_gguf(&gguf).unwrap();
+            let got = logits(&model, ctx, EXACT, &ids(&golden));
+            // Scores sum the elements of a head in another order.
+            let distance = distance(&original, &got);
+            assert!(distance < 1e-4, "{name}, {format:?}: {distance}");
+        }
+    }
+}
+
+#[test]
+fn a_converted_llama_has_its_rows_in_pairs() {
+    let pool = ThreadPool::new(1).unwrap();
+    let ctx = Context { pool: &pool, isa: Isa::scalar() };
+    let file = open("hf_llama");
+    let gguf = converted(&*file, Format::F32, ctx);
+    let row = |source: &dyn Source, name: &str, row: usize| {
+        let info = source.tensor(name).unwrap();
+        let n = info.row_len() * info.ty.block_bytes();
+        source.bytes(info)[row * n..][..n].to_vec()
+    };
+    let widened = |bytes: Vec<u8>| -> Vec<u8> { bytes.chunks(2).flat_map(|b| [0, 0, b[0], b[1]]).collect() };
+    // Heads of 32: GGUF's rows 0, 1, 2 of a head are the checkpoint's 0, 16, 1; of v they are the same.
+    for (ours, theirs) in [(0, 0), (1, 16), (2, 1), (31, 31), (32, 32), (33, 48)] {
+        let name = "blk.0.attn_q.weight";
+        assert_eq!(row(&gguf, name, ours), widened(row(&*file, name, theirs)), "row {ours}");
+    }
+    assert_eq!(row(&gguf, "blk.0.attn_v.weight", 1), widened(row(&*file, "blk.0.attn_v.weight", 1)));
+}
+
+#[test]
+fn packing_changes_no_bit() {
+    let golden = golden("checkpoints.json");
+    let pool = ThreadPool::new(2).unwrap();
+    let ctx = Context { pool: &pool, isa: Isa::fastest() };
+    for name in ["mlx_llama_4bit_g32", "mlx_llama_mixed_g64", "mlx_qwen2_4bit_g128", "hf_llama"] {
+        let file = open(name);
+        let mut model = Model::from_source(&*file).unwrap();
+        for activations in [ActivationType::F32, ActivationType::Int8] {
+            let options = SessionOptions { activations, ..EXACT };
+            let before = logits(&model, ctx, options, &ids(&golden));
+            model.pack(ctx).unwrap();
+            assert_eq!(logits(&model, ctx, options, &ids(&golden)), before, "{name}");
+            model = Model::from_source(&*file).unwrap();
+        }
+    }
+}
