@@ -61,12 +61,11 @@ impl<'a> Lowering<'_, 'a> {
     /// Takes cache hints. An L2 cache policy is a further operand, of which nothing is read.
     fn hints(&mut self, m: &mut Modifiers<'a>) -> bool {
         while m.take_any(&HINTS).is_some() {}
+        let mut policy = false;
         while let Some(hint) = m.take_prefixed("L2::") {
-            if hint == "L2::cache_hint" {
-                return true;
-            }
+            policy |= hint == "L2::cache_hint";
         }
-        false
+        policy
     }
 
     pub(super) fn load_store(
