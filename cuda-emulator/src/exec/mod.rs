@@ -12,6 +12,7 @@ mod copy;
 mod global;
 mod interpret;
 mod matrix;
+mod order;
 pub(crate) mod registers;
 mod shared;
 mod stats;

@@ -48,6 +48,13 @@ impl Counters {
     /// Counts a warp's access to global memory: `size` bytes at each address.
     pub(crate) fn global_access(&mut self, addresses: &[u64], size: u64) {
         self.stats.global_accesses += 1;
+        // Most often each lane's bytes follow those of the lane before.
+        if let [first, .., last] = *addresses
+            && addresses.windows(2).all(|pair| pair[1].wrapping_sub(pair[0]) == size)
+        {
+            self.stats.global_sectors += (last + size - 1) / 32 - first / 32 + 1;
+            return;
+        }
         // Sorted already, nearly always.
         let mut sectors = [0u64; 64];
         let mut n = 0;
@@ -68,26 +75,40 @@ impl Counters {
 
     /// Counts the bank conflicts of a warp's access to shared memory. Lanes with wide accesses go in turns of 128
     /// bytes; in a turn a bank of four bytes serves one word, to any number of lanes.
-    pub(crate) fn shared_access(&mut self, addresses: &[u32], size: u32) {
+    pub(crate) fn shared_access(&mut self, addresses: &[u64], size: u32) {
         let turn = (128 / size.max(4)) as usize;
         let words = size.div_ceil(4);
         for lanes in addresses.chunks(turn) {
-            let mut first = [u32::MAX; 32];
-            let mut depth = [0u8; 32];
-            let mut deepest = 1;
+            // Without conflicts no bank is met twice.
+            let (mut met, mut twice) = (0u32, false);
             for &address in lanes {
-                for word in address / 4..address / 4 + words {
-                    let bank = (word % 32) as usize;
-                    if first[bank] == word {
-                        continue;
-                    }
-                    // A word met before that is no longer the bank's latest counts twice: an upper bound.
-                    first[bank] = word;
-                    depth[bank] += 1;
-                    deepest = deepest.max(depth[bank]);
-                }
+                let banks = (u32::MAX >> (32 - words)) << (address / 4 % 32);
+                twice |= met & banks != 0;
+                met |= banks;
             }
-            self.stats.bank_conflicts += u64::from(deepest - 1);
+            if twice {
+                self.stats.bank_conflicts += u64::from(turns(lanes, words) - 1);
+            }
         }
     }
+}
+
+/// How often the busiest bank is asked for a word that is not the one before.
+fn turns(addresses: &[u64], words: u32) -> u8 {
+    let mut first = [u64::MAX; 32];
+    let mut depth = [0u8; 32];
+    let mut deepest = 1;
+    for &address in addresses {
+        for word in address / 4..address / 4 + u64::from(words) {
+            let bank = (word % 32) as usize;
+            if first[bank] == word {
+                continue;
+            }
+            // A word met before that is no longer the bank's latest counts twice: an upper bound.
+            first[bank] = word;
+            depth[bank] += 1;
+            deepest = deepest.max(depth[bank]);
+        }
+    }
+    deepest
 }
