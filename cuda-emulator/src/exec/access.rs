@@ -1,7 +1,7 @@
 //! Loads, stores and atomic operations, lane by lane.
 
 use super::block::Block;
-use super::registers::{LANES, blend};
+use super::registers::{LANES, blend, each};
 use super::shared::Kind;
 use super::warp::Warp;
 use super::{Problem, lanes_of, windows};
@@ -81,9 +81,9 @@ fn put_elements<const N: usize, const SIZE: usize>(
         match class {
             Class::Double => blend(&mut warp.registers.doubles[index], &values, mask),
             Class::Half => {
-                blend(&mut warp.registers.words[index], &values.map(|x| x as u32 & 0xffff), mask);
+                blend(&mut warp.registers.words[index], &each(&values, |x| x as u32 & 0xffff), mask);
             }
-            _ => blend(&mut warp.registers.words[index], &values.map(|x| x as u32), mask),
+            _ => blend(&mut warp.registers.words[index], &each(&values, |x| x as u32), mask),
         }
     }
 }
@@ -104,7 +104,7 @@ fn take_elements<const N: usize, const SIZE: usize>(warp: &Warp, access: &Access
     for (i, &(class, index)) in access.registers.iter().enumerate() {
         let values = match class {
             Class::Double => warp.registers.doubles[index as usize],
-            _ => warp.registers.words[index as usize].map(u64::from),
+            _ => each(&warp.registers.words[index as usize], u64::from),
         };
         for (value, bytes) in values.iter().zip(raw.iter_mut()) {
             if let Some(element) = bytes.as_chunks_mut::<SIZE>().0.get_mut(i) {
@@ -222,6 +222,9 @@ impl Block<'_> {
         if mask == 0 {
             return Ok(());
         }
+        if access.releases {
+            self.release();
+        }
         let addresses = self.warps[w].addresses(access.address);
         let bytes = access.size * access.registers.len() as u32;
         with_bytes!(bytes, store(self, w, access, &addresses, mask))
@@ -241,8 +244,10 @@ impl Block<'_> {
         self.env.global.check_read(allocation, address, N as u32)?;
         let offset = address - allocation.base;
         if !access.strong {
+            self.note_global::<N>(w, offset, None)?;
             return Ok(allocation.bytes(offset));
         }
+        self.acquired = true;
         let mut bytes = [0; N];
         for (element, at) in
             bytes.chunks_mut(access.size as usize).zip((offset..).step_by(access.size as usize))
@@ -267,6 +272,7 @@ impl Block<'_> {
         }
         let offset = address - allocation.base;
         if !access.strong {
+            self.note_global(w, offset, Some((allocation, bytes)))?;
             allocation.set_bytes(offset, bytes);
             return Ok(());
         }
@@ -318,6 +324,10 @@ impl Block<'_> {
     }
 
     pub(super) fn atomic(&mut self, w: usize, at: u32, atomic: &Atomic, mask: u32) -> Result<(), Box<Fault>> {
+        if atomic.releases && mask != 0 {
+            self.release();
+        }
+        self.acquired |= atomic.result.is_some() && mask != 0;
         let addresses = self.warps[w].addresses(atomic.address);
         for lane in lanes_of(mask) {
             for (i, &operand) in atomic.operands.iter().enumerate() {

@@ -169,6 +169,7 @@ impl Block<'_> {
     fn fetch<const N: usize>(&mut self, w: usize, from: u64) -> Result<[u8; 16], Box<Problem>> {
         let allocation = self.env.global.find(from, N as u32, &mut self.warps[w].hint)?;
         self.env.global.check_read(allocation, from, N as u32)?;
+        self.note_global::<N>(w, from - allocation.base, None)?;
         let mut bytes = [0; 16];
         bytes[..N].copy_from_slice(&allocation.bytes::<N>(from - allocation.base));
         Ok(bytes)

@@ -10,6 +10,7 @@ pub(crate) mod block;
 mod collective;
 mod copy;
 mod global;
+pub(crate) mod global_race;
 mod interpret;
 mod matrix;
 mod order;

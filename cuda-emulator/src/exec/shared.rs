@@ -203,7 +203,7 @@ impl Shared {
         if n > size || address > size - n {
             return Err(self.outside(address, N));
         }
-        if address % n != 0 {
+        if !address.is_multiple_of(n) {
             return Err(misaligned(address, N as u32));
         }
         Ok(address as usize)

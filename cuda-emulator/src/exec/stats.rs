@@ -76,38 +76,35 @@ impl Counters {
     /// Counts the bank conflicts of a warp's access to shared memory. Lanes with wide accesses go in turns of 128
     /// bytes; in a turn a bank of four bytes serves one word, to any number of lanes.
     pub(crate) fn shared_access(&mut self, addresses: &[u64], size: u32) {
-        let turn = (128 / size.max(4)) as usize;
-        let words = size.div_ceil(4);
-        for lanes in addresses.chunks(turn) {
-            // Without conflicts no bank is met twice.
+        let size = u64::from(size.max(4));
+        let turn = 128 / size;
+        for lanes in addresses.chunks(turn as usize) {
+            // Without conflicts no place is met twice. An aligned access fills one of a turn's places of its size.
             let (mut met, mut twice) = (0u32, false);
             for &address in lanes {
-                let banks = (u32::MAX >> (32 - words)) << (address / 4 % 32);
-                twice |= met & banks != 0;
-                met |= banks;
+                let place = 1 << (address / size % turn);
+                twice |= met & place != 0;
+                met |= place;
             }
             if twice {
-                self.stats.bank_conflicts += u64::from(turns(lanes, words) - 1);
+                self.stats.bank_conflicts += u64::from(turns(lanes, size, turn) - 1);
             }
         }
     }
 }
 
-/// How often the busiest bank is asked for a word that is not the one before.
-fn turns(addresses: &[u64], words: u32) -> u8 {
-    let mut first = [u64::MAX; 32];
+/// How often the busiest place is asked for something that is not what it was asked before.
+fn turns(addresses: &[u64], size: u64, turn: u64) -> u8 {
+    let mut latest = [u64::MAX; 32];
     let mut depth = [0u8; 32];
     let mut deepest = 1;
     for &address in addresses {
-        for word in address / 4..address / 4 + u64::from(words) {
-            let bank = (word % 32) as usize;
-            if first[bank] == word {
-                continue;
-            }
-            // A word met before that is no longer the bank's latest counts twice: an upper bound.
-            first[bank] = word;
-            depth[bank] += 1;
-            deepest = deepest.max(depth[bank]);
+        let place = (address / size % turn) as usize;
+        if latest[place] != address / size {
+            // Something met before that is no longer the place's latest counts twice: an upper bound.
+            latest[place] = address / size;
+            depth[place] += 1;
+            deepest = deepest.max(depth[place]);
         }
     }
     deepest
