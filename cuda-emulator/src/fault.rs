@@ -57,6 +57,11 @@ pub enum FaultKind {
     PendingAsyncCopy,
     /// Two warps touch a byte of shared memory with no barrier between, and one of them writes.
     SharedRace,
+    /// Two blocks, or two warps of a block, touch a byte of global memory with nothing that orders them, and one
+    /// of them writes.
+    GlobalRace,
+    /// A read of a register that nobody wrote.
+    UndefinedRegister,
     /// A write to constant memory or to the parameters.
     ReadOnly,
     /// A `bar.sync` that only part of a warp's threads reached.
@@ -83,6 +88,8 @@ impl fmt::Display for FaultKind {
             Self::Uninitialised => "uninitialised read",
             Self::PendingAsyncCopy => "asynchronous copy not waited for",
             Self::SharedRace => "race on shared memory",
+            Self::GlobalRace => "race on global memory",
+            Self::UndefinedRegister => "undefined register",
             Self::ReadOnly => "write to read-only memory",
             Self::DivergentBarrier => "divergent barrier",
             Self::Deadlock => "deadlock",

@@ -51,6 +51,10 @@ pub struct Checks {
     pub uninitialised: bool,
     /// Races between warps on shared memory.
     pub shared_races: bool,
+    /// Races between blocks, and between warps of a block, on global memory.
+    pub global_races: bool,
+    /// Reads of registers that nobody wrote.
+    pub registers: bool,
     /// Counting of memory traffic: sectors and bank conflicts in [`LaunchStats`].
     pub traffic: bool,
     /// Lets an aligned barrier pass when threads of the same warp have exited. PTX leaves that undefined, and it
@@ -60,7 +64,14 @@ pub struct Checks {
 
 impl Default for Checks {
     fn default() -> Self {
-        Self { uninitialised: true, shared_races: true, traffic: true, exited_lanes_pass_barriers: false }
+        Self {
+            uninitialised: true,
+            shared_races: true,
+            global_races: true,
+            registers: true,
+            traffic: true,
+            exited_lanes_pass_barriers: false,
+        }
     }
 }
 
@@ -129,10 +140,15 @@ pub fn launch(
         kernel: found,
         config,
         options,
-        global: GlobalView::new(memory, options.checks.uninitialised),
+        global: GlobalView::new(memory, options.checks.uninitialised, races_among(config, options)),
         variables: &module.addresses,
     };
     run_blocks(&env)
+}
+
+/// The number of blocks whose races on global memory are looked for.
+fn races_among(config: &LaunchConfig<'_>, options: &Options) -> Option<u64> {
+    options.checks.global_races.then(|| config.grid.iter().map(|&n| u64::from(n)).product())
 }
 
 /// What is wrong with a launch's shape.

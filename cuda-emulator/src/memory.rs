@@ -348,24 +348,40 @@ impl Allocation {
         }
     }
 
-    /// Stores the low 1, 2, 4 or 8 bytes of `value` at an aligned offset and marks them written.
-    #[inline]
-    pub(crate) fn store(&self, offset: u64, size: u32, value: u64) {
+    /// `N` bytes, a power of two up to 32, at an offset that is a multiple of `N`.
+    #[inline(always)]
+    pub(crate) fn bytes<const N: usize>(&self, offset: u64) -> [u8; N] {
         let word = (offset / 4) as usize;
-        match size {
-            4 => self.words[word].store(value as u32, Relaxed),
-            8 => {
-                self.words[word].store(value as u32, Relaxed);
-                self.words[word + 1].store((value >> 32) as u32, Relaxed);
-            }
-            _ => {
-                let shift = (offset % 4 * 8) as u32;
-                let mask = (if size == 1 { 0xff } else { 0xffff }) << shift;
-                let new = (value as u32) << shift & mask;
-                self.exchange_word(word, |old| old & !mask | new);
+        let mut bytes = [0; N];
+        if N < 4 {
+            let value = self.words[word].load(Relaxed) >> (offset % 4 * 8);
+            bytes.copy_from_slice(&value.to_le_bytes()[..N]);
+        } else {
+            let words = &self.words[word..word + N / 4];
+            for (bytes, word) in bytes.chunks_exact_mut(4).zip(words) {
+                bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
             }
         }
-        self.mark(offset, size);
+        bytes
+    }
+
+    /// Stores such bytes and marks them written.
+    #[inline(always)]
+    pub(crate) fn set_bytes<const N: usize>(&self, offset: u64, bytes: &[u8; N]) {
+        let word = (offset / 4) as usize;
+        if N < 4 {
+            let mut wide = [0; 4];
+            wide[..N].copy_from_slice(bytes);
+            let shift = (offset % 4 * 8) as u32;
+            let mask = (if N == 1 { 0xff } else { 0xffff }) << shift;
+            self.exchange_word(word, |old| old & !mask | u32::from_le_bytes(wide) << shift);
+        } else {
+            let words = &self.words[word..word + N / 4];
+            for (bytes, word) in bytes.as_chunks().0.iter().zip(words) {
+                word.store(u32::from_le_bytes(*bytes), Relaxed);
+            }
+        }
+        self.mark(offset, N as u32);
     }
 
     /// Atomically replaces 2, 4 or 8 bytes by `f` of them; returns the old value.
@@ -564,12 +580,14 @@ mod tests {
         let memory = GlobalMemory::new(1 << 16);
         let base = memory.alloc(64).unwrap();
         let allocation = memory.find(base, 64).unwrap();
-        allocation.store(8, 8, 0x0102_0304_0506_0708);
+        allocation.set_bytes(8, &0x0102_0304_0506_0708u64.to_le_bytes());
         for (offset, size, value) in [(8, 1, 8), (9, 1, 7), (10, 2, 0x0506), (12, 4, 0x0102_0304)] {
             assert_eq!(allocation.load(offset, size), value);
             assert_eq!(allocation.load_strong(offset, size), value);
         }
-        allocation.store(9, 1, 0xaa);
+        allocation.set_bytes(9, &[0xaa]);
+        assert_eq!(allocation.bytes(8), 0x0102_0304_0506_aa08u64.to_le_bytes());
+        assert_eq!(allocation.bytes(10), [6, 5]);
         allocation.store_strong(14, 2, 0xbbcc);
         assert_eq!(allocation.load(8, 8), 0xbbcc_0304_0506_aa08);
         assert!(

@@ -156,7 +156,7 @@ fn a_shuffle_that_part_of_a_warp_reaches() {
     let mutant = broken(
         BLOCK_SUM,
         "shfl.sync.bfly.b32 	%r32|%p7",
-        "and.b32 %r33, %r13, 1;\nsetp.eq.u32 %p8, %r33, 0;\n@%p8 shfl.sync.bfly.b32 	%r32|%p7",
+        "mov.u32 %r32, 0;\nand.b32 %r33, %r13, 1;\nsetp.eq.u32 %p8, %r33, 0;\n@%p8 shfl.sync.bfly.b32 	%r32|%p7",
     );
     caught(run_sum, BLOCK_SUM, &mutant, &[FaultKind::PartialWarp], Some("@%p8 shfl"));
 }

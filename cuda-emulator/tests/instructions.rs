@@ -384,6 +384,99 @@ fn conversions_of_narrow_floats() {
     words("cvt.rna.tf32.f32 %d, %a; and.b32 %d, %d, 0x1fff;", |_, _, _| 0);
 }
 
+#[test]
+fn directed_roundings_to_halves() {
+    // The neighbour on each side, found among all finite numbers.
+    let all = |widen: fn(u16) -> f32| -> Vec<(f32, u16)> {
+        let mut list: Vec<(f32, u16)> =
+            (0..=u16::MAX).map(|code| (widen(code), code)).filter(|(x, _)| !x.is_nan()).collect();
+        list.sort_by(|a, b| a.0.total_cmp(&b.0));
+        list
+    };
+    let f16s = all(|code| f16::from_bits(code).to_f32());
+    let bf16s = all(|code| bf16::from_bits(code).to_f32());
+    for (ty, list) in [("f16", &f16s), ("bf16", &bf16s)] {
+        for (rounding, up) in [("rm", false), ("rp", true)] {
+            words(
+                &format!("mov.b32 %t1, %a; cvt.{rounding}.{ty}.f32 %h1, %t1; cvt.u32.u16 %d, %h1;"),
+                |a, _, _| {
+                    let x = f32::from_bits(a);
+                    if x.is_nan() {
+                        return 0x7fff;
+                    }
+                    let (at, found) = if up {
+                        let at = list.partition_point(|(value, _)| *value < x);
+                        (at, list.get(at))
+                    } else {
+                        let at = list.partition_point(|(value, _)| *value <= x);
+                        (at, at.checked_sub(1).and_then(|at| list.get(at)))
+                    };
+                    let code = found.unwrap_or_else(|| panic!("nothing beside {x} at {at}")).1;
+                    // Both zeros are neighbours of themselves alone.
+                    if x == 0.0 || code & 0x7fff == 0 {
+                        u32::from(x.is_sign_negative()) << 15
+                    } else {
+                        code.into()
+                    }
+                },
+            );
+        }
+    }
+}
+
+#[test]
+fn comparisons_as_values() {
+    let widen = |x: u32, i: u32| f16::from_bits((x >> (16 * i)) as u16).to_f32();
+    words("set.gt.u32.f16x2 %d, %a, %b;", |a, b, _| {
+        (0..2).fold(0, |mask, i| mask | (u32::from(widen(a, i) > widen(b, i)) * (0xffff << (16 * i))))
+    });
+    words("set.leu.f16x2.f16x2 %d, %a, %b;", |a, b, _| {
+        let one = |i| !matches!(widen(a, i).partial_cmp(&widen(b, i)), Some(std::cmp::Ordering::Greater));
+        (0..2).fold(0, |mask, i| mask | (u32::from(one(i)) * (0x3c00 << (16 * i))))
+    });
+    words("set.neu.bf16x2.bf16x2 %d, %a, %b;", |a, b, _| {
+        let value = |x: u32, i: u32| bf16::from_bits((x >> (16 * i)) as u16).to_f32();
+        (0..2).fold(0, |mask, i| mask | (u32::from(value(a, i) != value(b, i)) * (0x3f80 << (16 * i))))
+    });
+    let halves = "cvt.u16.u32 %h1, %a; cvt.u16.u32 %h2, %b;";
+    words(&format!("{halves} set.eq.f16.f16 %h3, %h1, %h2; cvt.u32.u16 %d, %h3;"), |a, b, _| {
+        u32::from(widen(a, 0) == widen(b, 0)) * 0x3c00
+    });
+    words("set.ge.f32.s32 %d, %a, %b;", |a, b, _| if a as i32 >= b as i32 { 1f32.to_bits() } else { 0 });
+}
+
+#[test]
+fn saturating_packs_and_byte_differences() {
+    words("cvt.pack.sat.s8.s32.b32 %d, %a, %b, %c;", |a, b, c| {
+        let byte = |x: u32| u32::from((x as i32).clamp(-128, 127) as u8);
+        c << 16 | byte(a) << 8 | byte(b)
+    });
+    words("cvt.pack.sat.u16.s32 %d, %a, %b;", |a, b, _| {
+        let half = |x: u32| (x as i32).clamp(0, 0xffff) as u32;
+        half(a) << 16 | half(b)
+    });
+    words("vabsdiff4.u32.u32.u32 %d, %a, %b, %c;", |a, b, _| {
+        let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
+        u32::from_le_bytes(std::array::from_fn(|i| a[i].abs_diff(b[i])))
+    });
+    words("vabsdiff4.u32.u32.u32.add %d, %a, %b, %c;", |a, b, c| {
+        let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
+        (0..4).fold(c, |sum, i| sum.wrapping_add(u32::from(a[i].abs_diff(b[i]))))
+    });
+}
+
+#[test]
+fn hints_change_nothing() {
+    words(
+        "{.reg.b32 x, y; .reg.b64 q;
+          griddepcontrol.wait; createpolicy.fractional.L2::evict_last.b64 q, 1.0;
+          ld.global.nc.L1::no_allocate.L2::cache_hint.L2::256B.u32 x, [%in], q;
+          ld.global.L1::evict_last.L2::128B.u32 y, [%in+4];
+          griddepcontrol.launch_dependents; prefetch.global.L2::evict_last [%in]; sub.u32 %d, x, y;}",
+        |a, b, _| a.wrapping_sub(b),
+    );
+}
+
 /// The values of E4M3 in order of their codes, from the format's definition: 4 exponent bits with bias 7, 3 fraction
 /// bits, subnormals, no infinities, NaN only at 0x7f.
 fn e4m3_table() -> Vec<f64> {

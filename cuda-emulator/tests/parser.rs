@@ -29,6 +29,19 @@ fn what_is_not_known_is_named_with_its_line() {
         ("bra NOWHERE;", "NOWHERE"),
         (".frob 3;", ".frob"),
         ("cp.async.bulk.commit_group;", "cp.async.bulk"),
+        // Operands of a form that nothing else has: coordinates within an address, descriptors.
+        (
+            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%r2, {%r3, %r3}], [%r1];",
+            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes",
+        ),
+        (
+            "tcgen05.st.sync.aligned.16x64b.x1.b32 [%r1 + 1 + 2], {%r2};",
+            "tcgen05.st.sync.aligned.16x64b.x1.b32",
+        ),
+        (
+            "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%r1}, %r2, %r3, 1, 1, 1, 0, 0;",
+            "wgmma.mma_async",
+        ),
     ] {
         let (line, message) = refusal(body);
         assert_eq!(line, 6, "{body}: {message}");

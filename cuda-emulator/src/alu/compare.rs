@@ -18,6 +18,33 @@ macro_rules! integers {
     };
 }
 
+/// The same for pairs: a mask of each half. `set` alone has these.
+macro_rules! pairs {
+    ($comparison:expr, |$raw:ident| $widen:expr, [$(($name:expr, $a:ident, $b:ident, $body:expr)),+]) => {
+        match $comparison {
+            $($name => lanes!(|x: u32, y: u32| -> u32 {
+                let half = |shift: u32| {
+                    let $raw = (x >> shift) as u16;
+                    let $a = $widen;
+                    let $raw = (y >> shift) as u16;
+                    let $b = $widen;
+                    if $body { 0xffff << shift } else { 0 }
+                };
+                half(0) | half(16)
+            }),)+
+            _ => return None,
+        }
+    };
+    ($comparison:expr, |$raw:ident| $widen:expr) => {
+        pairs!($comparison, |$raw| $widen, [
+            ("eq", a, b, a == b), ("ne", a, b, a < b || a > b), ("lt", a, b, a < b), ("le", a, b, a <= b),
+            ("gt", a, b, a > b), ("ge", a, b, a >= b), ("equ", a, b, !(a < b || a > b)), ("neu", a, b, a != b),
+            ("ltu", a, b, !(a >= b)), ("leu", a, b, !(a > b)), ("gtu", a, b, !(a <= b)), ("geu", a, b, !(a < b)),
+            ("num", a, b, !(a.is_nan() || b.is_nan())), ("nan", a, b, a.is_nan() || b.is_nan())
+        ])
+    };
+}
+
 /// The same for floats, `$widen` making f32 or f64 of what the register holds. The `u` forms are true for NaNs.
 macro_rules! floats {
     ($ty:ty, $comparison:expr, |$raw:ident| $widen:expr) => {
@@ -64,7 +91,10 @@ pub(super) fn decode(m: &mut Modifiers<'_>) -> Option<Alu> {
         "setp" | "set" => {
             let ty = m.last_type()?;
             let comparison = m.take_any(&COMPARISONS)?;
-            comparison_of(ty, comparison, m.take("ftz"))
+            match (m.opcode(), ty) {
+                ("set", Type::F16x2 | Type::BF16x2) => comparison_of_pairs(ty, comparison),
+                _ => comparison_of(ty, comparison, m.take("ftz")),
+            }
         }
         "selp" => Some(match m.last_type()?.size() {
             2 => lanes!(|a: u16, b: u16, p: bool| -> u16 { if p { a } else { b } }),
@@ -85,6 +115,19 @@ pub(super) fn decode(m: &mut Modifiers<'_>) -> Option<Alu> {
         }
         _ => None,
     }
+}
+
+#[allow(
+    clippy::neg_cmp_op_on_partial_ord,
+    clippy::nonminimal_bool,
+    clippy::double_comparisons,
+    reason = "each form means something of its own for NaNs"
+)]
+fn comparison_of_pairs(ty: Type, comparison: &'static str) -> Option<Alu> {
+    Some(match ty {
+        Type::F16x2 => pairs!(comparison, |x| super::narrow::f16_to_f32(x)),
+        _ => pairs!(comparison, |x| super::narrow::bf16_to_f32(x)),
+    })
 }
 
 fn comparison_of(ty: Type, comparison: &'static str, ftz: bool) -> Option<Alu> {

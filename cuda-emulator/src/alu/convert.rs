@@ -4,14 +4,17 @@
 
 use super::narrow::{
     Direction, bf16_to_f32, canonical, directed, e4m3_to_f32, e5m2_to_f32, f16_to_f32, f32_to_bf16,
-    f32_to_bf16_rz, f32_to_e4m3, f32_to_e5m2, f32_to_f16, f32_to_f16_rz, f32_to_tf32_rna, flush, int_to_odd,
-    saturate, to_odd,
+    f32_to_bf16_directed, f32_to_bf16_rz, f32_to_e4m3, f32_to_e5m2, f32_to_f16, f32_to_f16_directed,
+    f32_to_f16_rz, f32_to_tf32_rna, flush, int_to_odd, saturate, to_odd,
 };
 use super::{Alu, lanes};
 use crate::decode::Modifiers;
 use crate::ptx::Type;
 
 pub(super) fn decode(m: &mut Modifiers<'_>) -> Option<Alu> {
+    if m.take("pack") {
+        return pack(m);
+    }
     let to = m.take_type()?;
     let from = m.take_type()?;
     let rounding = m.take_any(&["rni", "rzi", "rmi", "rpi", "rna", "rn", "rz", "rm", "rp"]).unwrap_or("");
@@ -213,6 +216,10 @@ fn float_to_float(m: &mut Modifiers<'_>, to: Type, from: Type, rounding: &str, f
         (Type::F16, Type::F32, "rn") if ftz => lanes!(|x: f32| -> u16 { f32_to_f16(flush(x)) }),
         (Type::F16, Type::F32, "rn") => lanes!(|x: f32| -> u16 { f32_to_f16(x) }),
         (Type::F16, Type::F32, "rz") => lanes!(|x: f32| -> u16 { f32_to_f16_rz(x) }),
+        (Type::F16, Type::F32, "rm") => lanes!(|x: f32| -> u16 { f32_to_f16_directed(x, Direction::Down) }),
+        (Type::F16, Type::F32, "rp") => lanes!(|x: f32| -> u16 { f32_to_f16_directed(x, Direction::Up) }),
+        (Type::BF16, Type::F32, "rm") => lanes!(|x: f32| -> u16 { f32_to_bf16_directed(x, Direction::Down) }),
+        (Type::BF16, Type::F32, "rp") => lanes!(|x: f32| -> u16 { f32_to_bf16_directed(x, Direction::Up) }),
         (Type::F16, Type::F64, "rn") => lanes!(|x: f64| -> u16 { f32_to_f16(to_odd(x)) }),
         (Type::BF16, Type::F32, "rn") => lanes!(|x: f32| -> u16 { f32_to_bf16(x) }),
         (Type::BF16, Type::F32, "rz") => lanes!(|x: f32| -> u16 { f32_to_bf16_rz(x) }),
@@ -298,6 +305,37 @@ fn packed(to: Type, from: Type, rounding: &str, relu: bool, satfinite: bool) -> 
         (Type::F16x2, Type::E4M3x2, "rn", false) => f16x2_from_bytes!(e4m3_to_f32),
         (Type::F16x2, Type::E5M2x2, "rn", false) => f16x2_from_bytes!(e5m2_to_f32),
         (Type::TF32, Type::F32, "rna", false) if !relu => lanes!(|x: f32| -> u32 { f32_to_tf32_rna(x) }),
+        _ => return None,
+    })
+}
+
+/// `cvt.pack.sat.to.s32[.b32] d, a, b[, c]`: `a` above `b`, both saturated; bytes go below the low half of `c`.
+fn pack(m: &mut Modifiers<'_>) -> Option<Alu> {
+    if !m.take("sat") {
+        return None;
+    }
+    let types = (m.take_type()?, m.take_type()?, m.take_type());
+    macro_rules! bytes {
+        ($to:ty) => {
+            lanes!(|a: i32, b: i32, c: u32| -> u32 {
+                let byte = |x: i32| u32::from(x.clamp(<$to>::MIN.into(), <$to>::MAX.into()) as u8);
+                c << 16 | byte(a) << 8 | byte(b)
+            })
+        };
+    }
+    macro_rules! halves {
+        ($to:ty) => {
+            lanes!(|a: i32, b: i32| -> u32 {
+                let half = |x: i32| x.clamp(<$to>::MIN.into(), <$to>::MAX.into()) as u16;
+                join(half(a), half(b))
+            })
+        };
+    }
+    Some(match types {
+        (Type::S8, Type::S32, Some(Type::B32)) => bytes!(i8),
+        (Type::U8, Type::S32, Some(Type::B32)) => bytes!(u8),
+        (Type::S16, Type::S32, None) => halves!(i16),
+        (Type::U16, Type::S32, None) => halves!(u16),
         _ => return None,
     })
 }

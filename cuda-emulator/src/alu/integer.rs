@@ -44,6 +44,9 @@ pub(super) fn decode(m: &mut Modifiers<'_>) -> Option<Alu> {
     if matches!(m.opcode(), "dp4a" | "dp2a") {
         return dot(m);
     }
+    if m.opcode() == "vabsdiff4" {
+        return byte_differences(m);
+    }
     let ty = m.last_type()?;
     if !matches!(ty, Type::U16 | Type::S16 | Type::U32 | Type::S32 | Type::U64 | Type::S64) {
         return None;
@@ -119,6 +122,31 @@ pub(super) fn decode(m: &mut Modifiers<'_>) -> Option<Alu> {
                 a.wrapping_sub(b)
             }))
         }
+        _ => return None,
+    })
+}
+
+/// `vabsdiff4.to.a.b[.add] d, a, b, c`: differences of bytes, or `c` plus their sum.
+fn byte_differences(m: &mut Modifiers<'_>) -> Option<Alu> {
+    let add = m.take("add");
+    let types = (m.take_type()?, m.take_type()?, m.take_type()?);
+    macro_rules! of {
+        ($ty:ty) => {
+            match add {
+                false => lanes!(|a: u32, b: u32, _c: u32| -> u32 {
+                    let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
+                    u32::from_le_bytes(std::array::from_fn(|i| (a[i] as $ty).abs_diff(b[i] as $ty)))
+                }),
+                true => lanes!(|a: u32, b: u32, c: u32| -> u32 {
+                    let (a, b) = (a.to_le_bytes(), b.to_le_bytes());
+                    (0..4).fold(c, |sum, i| sum.wrapping_add((a[i] as $ty).abs_diff(b[i] as $ty).into()))
+                }),
+            }
+        };
+    }
+    Some(match types {
+        (Type::U32, Type::U32, Type::U32) => of!(u8),
+        (Type::U32, Type::S32, Type::S32) => of!(i8),
         _ => return None,
     })
 }

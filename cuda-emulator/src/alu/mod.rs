@@ -115,7 +115,7 @@ pub(crate) fn decode(m: &mut Modifiers<'_>) -> Option<Alu> {
         | "cos" | "tanh" | "copysign" | "testp" => {
             half::decode(m).or_else(|| float::decode(m)).or_else(|| integer::decode(m))
         }
-        "dp4a" | "dp2a" => integer::decode(m),
+        "dp4a" | "dp2a" | "vabsdiff4" => integer::decode(m),
         "and" | "or" | "xor" | "not" | "cnot" | "shl" | "shr" | "shf" | "bfe" | "bfi" | "bfind" | "brev"
         | "clz" | "popc" | "prmt" | "lop3" | "szext" | "bmsk" => bits::decode(m),
         "setp" | "set" | "selp" | "slct" => compare::decode(m),

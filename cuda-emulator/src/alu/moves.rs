@@ -2,7 +2,7 @@
 
 use super::{Alu, lanes};
 use crate::decode::Modifiers;
-use crate::exec::registers::{Class, Lane, Registers};
+use crate::exec::registers::{Class, Lane, Registers, each};
 
 use super::Operands;
 
@@ -51,7 +51,7 @@ fn split<W: Lane + Into<u64>, N: Lane + Narrow, const PARTS: usize>(
 ) {
     let wide = W::read(registers, operands[PARTS]);
     for (part, &register) in operands[..PARTS].iter().enumerate() {
-        let narrow = wide.map(|wide| N::part(wide.into(), part));
+        let narrow = each(&wide, |wide| N::part(wide.into(), part));
         N::write(registers, register, &narrow, mask);
     }
 }

@@ -59,6 +59,33 @@ pub(crate) fn f32_to_bf16_rz(x: f32) -> u16 {
     if x.is_nan() { NAN_16 } else { (x.to_bits() >> 16) as u16 }
 }
 
+/// Down or up.
+pub(crate) fn f32_to_f16_directed(x: f32, direction: Direction) -> u16 {
+    step(x, f32_to_f16(x), f16_to_f32(f32_to_f16(x)), direction)
+}
+
+/// Down or up.
+pub(crate) fn f32_to_bf16_directed(x: f32, direction: Direction) -> u16 {
+    step(x, f32_to_bf16(x), bf16_to_f32(f32_to_bf16(x)), direction)
+}
+
+/// `nearest`, or the number next to it in the wanted direction when it lies on the wrong side of `x`. Codes of one
+/// sign are ordered as their magnitudes, and rounding to nearest does not cross zero.
+fn step(x: f32, nearest: u16, value: f32, direction: Direction) -> u16 {
+    let wrong = match direction {
+        Direction::Down => value > x,
+        Direction::Up => value < x,
+        Direction::Zero => value.abs() > x.abs(),
+    };
+    match (wrong, direction) {
+        (false, _) => nearest,
+        // Away from zero where the sign of the number is that of the direction.
+        (true, Direction::Down) if value.is_sign_negative() => nearest + 1,
+        (true, Direction::Up) if value.is_sign_positive() => nearest + 1,
+        (true, _) => nearest - 1,
+    }
+}
+
 /// To the 10 fraction bits of TF32; ties away from zero, as `cvt.rna` says.
 pub(crate) fn f32_to_tf32_rna(x: f32) -> u32 {
     if x.is_finite() { (x.to_bits() + 0x1000) & !0x1fff } else { canonical(x).to_bits() & !0x1fff }

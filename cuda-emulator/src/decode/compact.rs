@@ -6,10 +6,10 @@
 //! not end the life of the value before it. Places are given out by linear scan over the hull of each life.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashMap};
 
 use super::operands::file;
-use super::program::{Instruction, Op, Program};
+use super::program::{Instruction, Op, Program, Uses};
 use crate::exec::registers::{CARRY, Class, SINK};
 
 /// The classes of an arithmetic step's results and sources.
@@ -22,10 +22,19 @@ struct Run {
     next: Vec<usize>,
 }
 
-/// Renumbers the registers of a program. `signatures` has an entry an instruction.
-pub(super) fn compact(program: &mut Program, signatures: &[Signature]) {
+/// Renumbers the registers of a program. `signatures` and `moves` have an entry an instruction; `names` has those of
+/// the text's registers by file and index.
+pub(super) fn compact(
+    program: &mut Program,
+    signatures: &[Signature],
+    moves: &[bool],
+    names: &HashMap<(usize, u32), String>,
+) {
     let counts = [program.words, program.doubles, program.predicates];
-    let lives = lives(program, signatures, counts);
+    let (lives, mut entry) = lives(program, signatures, counts);
+    entry.retain(|register| names.contains_key(register));
+    track(program, signatures, moves, &entry);
+    program.tracked = entry.iter().map(|register| names[register].clone()).collect();
     let mut places = Vec::new();
     let mut used = [0; 3];
     for (which, &count) in counts.iter().enumerate() {
@@ -34,6 +43,9 @@ pub(super) fn compact(program: &mut Program, signatures: &[Signature]) {
         pinned[..reserved as usize].fill(true);
         for constant in program.constants.iter().filter(|constant| file(constant.class) == which) {
             pinned[constant.index as usize] = true;
+        }
+        for &(_, index) in entry.iter().filter(|(file, _)| *file == which) {
+            pinned[index as usize] = true;
         }
         let (place, total) = assign(&lives[which], &pinned);
         places.push(place);
@@ -48,6 +60,32 @@ pub(super) fn compact(program: &mut Program, signatures: &[Signature]) {
         constant.index = places[file(constant.class)][constant.index as usize];
     }
     [program.words, program.doubles, program.predicates] = used;
+}
+
+/// Notes at each instruction which of `registers`, given by file and index, it reads and writes.
+fn track(program: &mut Program, signatures: &[Signature], moves: &[bool], registers: &[(usize, u32)]) {
+    if registers.is_empty() {
+        return;
+    }
+    let numbers: HashMap<(usize, u32), u32> = registers.iter().copied().zip(0..).collect();
+    for (at, instruction) in program.instructions.iter_mut().enumerate() {
+        let mut uses = Uses::default();
+        let guard = instruction.guard.map(|guard| (file(Class::Predicate), guard.predicate));
+        uses.guard = guard.and_then(|register| numbers.get(&register).copied());
+        let mut first = guard.is_some();
+        visit(instruction, signatures[at], &mut |class, index, write| {
+            // The guard comes first.
+            let is_guard = std::mem::take(&mut first);
+            match numbers.get(&(file(class), *index)) {
+                Some(&number) if write => uses.writes.push(number),
+                Some(&number) if !is_guard && !moves[at] => uses.reads.push(number),
+                _ => {}
+            }
+        });
+        if uses.guard.is_some() || !uses.reads.is_empty() || !uses.writes.is_empty() {
+            instruction.uses = Some(Box::new(uses));
+        }
+    }
 }
 
 /// Calls `f(class, index, written)` for each register of an instruction.
@@ -69,11 +107,10 @@ fn visit(instruction: &mut Instruction, signature: Signature, f: &mut dyn FnMut(
 }
 
 /// First and last position at which each register is live or named, in each file.
-fn lives(
-    program: &mut Program,
-    signatures: &[Signature],
-    counts: [usize; 3],
-) -> [Vec<Option<(usize, usize)>>; 3] {
+type Lives = [Vec<Option<(usize, usize)>>; 3];
+
+/// Lives, and the registers (file and index) that are live at the start: some path may read them first.
+fn lives(program: &mut Program, signatures: &[Signature], counts: [usize; 3]) -> (Lives, Vec<(usize, u32)>) {
     let runs = runs(program);
     let total: usize = counts.iter().sum();
     let offset = [0, counts[0], counts[0] + counts[1]];
@@ -121,20 +158,28 @@ fn lives(
             }
         }
     }
+    let members = |set: &[u64]| -> Vec<(usize, usize)> {
+        let mut members = Vec::new();
+        for (word, &bits) in set.iter().enumerate() {
+            let mut rest = bits;
+            while rest != 0 {
+                let bit = word * 64 + rest.trailing_zeros() as usize;
+                rest &= rest - 1;
+                let which = (0..3).rev().find(|&which| bit >= offset[which]).unwrap_or(0);
+                members.push((which, bit - offset[which]));
+            }
+        }
+        members
+    };
     for (r, run) in runs.iter().enumerate() {
         for (set, at) in [(&live_in[r], run.start), (&live_out[r], run.end - 1)] {
-            for (word, &bits) in set.iter().enumerate() {
-                let mut rest = bits;
-                while rest != 0 {
-                    let bit = word * 64 + rest.trailing_zeros() as usize;
-                    rest &= rest - 1;
-                    let which = (0..3).rev().find(|&which| bit >= offset[which]).unwrap_or(0);
-                    extend(&mut lives[which][bit - offset[which]], at);
-                }
+            for (which, index) in members(set) {
+                extend(&mut lives[which][index], at);
             }
         }
     }
-    lives
+    let entry = live_in.first().map(|set| members(set)).unwrap_or_default();
+    (lives, entry.into_iter().map(|(which, index)| (which, index as u32)).collect())
 }
 
 fn extend(life: &mut Option<(usize, usize)>, at: usize) {

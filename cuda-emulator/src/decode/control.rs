@@ -39,7 +39,9 @@ impl<'a> Lowering<'_, 'a> {
             "exit" => self.emit(Op::Exit),
             "trap" => self.emit(Op::Trap),
             // Hints about timing, caches and debuggers.
-            "nanosleep" | "prefetch" | "prefetchu" | "applypriority" | "discard" | "pmevent" | "brkpt" => {
+            // `griddepcontrol`: a launch begins when the one before it has ended.
+            "nanosleep" | "prefetch" | "prefetchu" | "applypriority" | "discard" | "pmevent" | "brkpt"
+            | "griddepcontrol" => {
                 while let Some(part) = m.take_prefixed("") {
                     if part == "bulk" || part == "tensor" {
                         return self.error(format!("unknown opcode `{}.{part}`", m.opcode()));
@@ -236,15 +238,32 @@ impl<'a> Lowering<'_, 'a> {
         let Some(alu) = alu::decode(m) else {
             return self.unknown(m);
         };
-        let yes = match m.take_type() {
-            Some(Type::U32 | Type::S32) => u64::from(u32::MAX),
-            Some(Type::F32) => u64::from(1f32.to_bits()),
+        let (class, yes) = match m.take_type() {
+            Some(Type::U32 | Type::S32) => (Class::Word, u64::from(u32::MAX)),
+            Some(Type::U16 | Type::S16) => (Class::Half, u64::from(u16::MAX)),
+            Some(Type::F32) => (Class::Word, u64::from(1f32.to_bits())),
+            Some(Type::F16) => (Class::Half, 0x3c00),
+            Some(Type::BF16) => (Class::Half, 0x3f80),
+            Some(Type::F16x2) => (Class::Word, 0x3c00_3c00),
+            Some(Type::BF16x2) => (Class::Word, 0x3f80_3f80),
             _ => return self.unknown(m),
         };
         let (Some(to), 3 | 4) = (operands.first(), operands.len()) else {
             return self.error("`set` takes a result and two or three operands");
         };
-        let to = self.result(to, Class::Word)?;
+        let to = self.result(to, class)?;
+        if alu.results[0] == Class::Word {
+            // Pairs compare to a mask of each half.
+            if combine.is_some() || operands.len() == 4 {
+                return self.unknown(m);
+            }
+            let a = self.source(&operands[1], Class::Word)?;
+            let b = self.source(&operands[2], Class::Word)?;
+            let compared = self.allocator.fresh(Class::Word);
+            self.step(alu, &[compared, a, b])?;
+            let yes = self.constant(Class::Word, yes);
+            return self.step(alu::lanes!(|a: u32, b: u32| -> u32 { a & b }), &[to, compared, yes]);
+        }
         let a = self.source(&operands[1], alu.sources[0])?;
         let b = self.source(&operands[2], alu.sources[1])?;
         let c = match operands.get(3) {
@@ -255,7 +274,7 @@ impl<'a> Lowering<'_, 'a> {
         self.step(alu, &[compared, a, b])?;
         let answer = self.allocator.fresh(Class::Predicate);
         self.combined(combine, answer, compared, c)?;
-        let (yes, no) = (self.constant(Class::Word, yes), self.constant(Class::Word, 0));
+        let (yes, no) = (self.constant(class, yes), self.constant(class, 0));
         self.step(
             alu::lanes!(|a: u32, b: u32, p: bool| -> u32 { if p { a } else { b } }),
             &[to, yes, no, answer],

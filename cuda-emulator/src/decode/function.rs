@@ -32,10 +32,14 @@ pub(super) struct Lowering<'m, 'a> {
     frames: Vec<Frame<'a>>,
     instructions: Vec<Instruction>,
     signatures: Vec<Signature>,
+    /// Which instructions are steps of a `mov`.
+    moves: Vec<bool>,
     names: HashMap<&'a str, u32>,
     name_list: Vec<String>,
     local_bytes: u64,
     guard: Option<Guard>,
+    /// The instruction being decoded is a `mov`.
+    moving: bool,
     pub(super) line: u32,
     source: (u32, u32),
     /// The opcode of the instruction being decoded, until its first step takes it.
@@ -90,10 +94,12 @@ pub(super) fn lower<'a>(
         frames: Vec::new(),
         instructions: Vec::new(),
         signatures: Vec::new(),
+        moves: Vec::new(),
         names: HashMap::new(),
         name_list: Vec::new(),
         local_bytes: 0,
         guard: None,
+        moving: false,
         line: function.line,
         source: (0, 0),
         pending_name: None,
@@ -110,8 +116,9 @@ pub(super) fn lower<'a>(
         predicates,
         constants: lowering.allocator.list,
         names: lowering.name_list,
+        tracked: Vec::new(),
     };
-    compact(&mut program, &lowering.signatures);
+    compact(&mut program, &lowering.signatures, &lowering.moves, &lowering.allocator.names);
     Ok(Lowered { program, local_bytes: lowering.local_bytes })
 }
 
@@ -252,6 +259,7 @@ impl<'a> Lowering<'_, 'a> {
         });
         self.pending_name = Some(name);
         let mut m = Modifiers::new(instruction.opcode);
+        self.moving = m.opcode() == "mov";
         self.decode(&mut m, &instruction.operands)?;
         if let Some(unknown) = m.unknown() {
             return self.error(format!("unknown modifier `.{unknown}` of `{}`", instruction.opcode));
@@ -270,12 +278,14 @@ impl<'a> Lowering<'_, 'a> {
             return self.error(format!("a kernel of more than {MAX_INSTRUCTIONS} instructions"));
         }
         self.signatures.push(signature);
+        self.moves.push(self.moving);
         self.instructions.push(Instruction {
             op,
             guard: self.guard,
             line: self.line,
             source: self.source,
             name: self.pending_name.take(),
+            uses: None,
         });
         Ok(())
     }

@@ -61,12 +61,11 @@ impl<'a> Lowering<'_, 'a> {
     /// Takes cache hints. An L2 cache policy is a further operand, of which nothing is read.
     fn hints(&mut self, m: &mut Modifiers<'a>) -> bool {
         while m.take_any(&HINTS).is_some() {}
+        let mut policy = false;
         while let Some(hint) = m.take_prefixed("L2::") {
-            if hint == "L2::cache_hint" {
-                return true;
-            }
+            policy |= hint == "L2::cache_hint";
         }
-        false
+        policy
     }
 
     pub(super) fn load_store(
@@ -75,7 +74,9 @@ impl<'a> Lowering<'_, 'a> {
         operands: &[Operand<'a>],
     ) -> Result<(), PtxError> {
         let store = m.opcode() == "st";
-        let strong = m.take_any(&STRONG).is_some_and(|order| order != "weak");
+        let order = m.take_any(&STRONG);
+        let strong = order.is_some_and(|order| order != "weak");
+        let releases = order == Some("release");
         let policy = self.hints(m);
         let lanes = match m.take_any(&["v2", "v4", "v8"]) {
             Some("v2") => 2,
@@ -106,7 +107,8 @@ impl<'a> Lowering<'_, 'a> {
             .iter()
             .map(|element| self.data_register(element, ty.size(), store))
             .collect::<Result<Vec<_>, _>>()?;
-        let access = Access { space, address, size: ty.size(), signed: ty.signed(), strong, registers };
+        let access =
+            Access { space, address, size: ty.size(), signed: ty.signed(), strong, releases, registers };
         self.emit(if store { Op::Store(Box::new(access)) } else { Op::Load(Box::new(access)) })
     }
 
@@ -132,7 +134,7 @@ impl<'a> Lowering<'_, 'a> {
 
     pub(super) fn atomic(&mut self, m: &mut Modifiers<'a>, operands: &[Operand<'a>]) -> Result<(), PtxError> {
         let returns = m.opcode() == "atom";
-        m.take_any(&STRONG);
+        let releases = matches!(m.take_any(&STRONG), Some("release" | "acq_rel"));
         let policy = self.hints(m);
         m.take("noftz");
         let lanes = match m.take_any(&["v2", "v4", "v8"]) {
@@ -177,7 +179,7 @@ impl<'a> Lowering<'_, 'a> {
             "cas" => Some(self.data_register(&rest[2], ty.size(), true)?),
             _ => None,
         };
-        let atomic = Atomic { space, address, size: ty.size(), update, result, operands, second };
+        let atomic = Atomic { space, address, size: ty.size(), update, result, releases, operands, second };
         self.emit(Op::Atomic(Box::new(atomic)))
     }
 }

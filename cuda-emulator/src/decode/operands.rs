@@ -28,6 +28,8 @@ pub(super) struct Allocator {
     dense: HashMap<(bool, bool, u64), u32>,
     constants: HashMap<(Class, Value), u32>,
     pub(super) list: Vec<Constant>,
+    /// File, index and name of the registers that have one.
+    pub(super) names: HashMap<(usize, u32), String>,
     next: [u32; 3],
     declared: u64,
 }
@@ -64,13 +66,14 @@ impl Allocator {
         self.declared - count
     }
 
-    fn dense(&mut self, class: Class, declared: u64) -> u32 {
+    fn dense(&mut self, class: Class, declared: u64, name: &str) -> u32 {
         let key = (class == Class::Double, class == Class::Predicate, declared);
         if let Some(&index) = self.dense.get(&key) {
             return index;
         }
         let index = self.fresh(class);
         self.dense.insert(key, index);
+        self.names.insert((file(class), index), name.to_owned());
         index
     }
 
@@ -154,7 +157,7 @@ impl<'a> Lowering<'_, 'a> {
     pub(super) fn register(&mut self, name: &str) -> Option<(Class, u32)> {
         match self.lookup(name)? {
             Binding::Registers { class, first, numbered: false, .. } => {
-                Some((class, self.allocator.dense(class, first)))
+                Some((class, self.allocator.dense(class, first, name)))
             }
             _ => None,
         }

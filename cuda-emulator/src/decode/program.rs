@@ -15,6 +15,8 @@ pub(crate) struct Program {
     pub(crate) constants: Vec<Constant>,
     /// What [`Instruction::name`] refers to.
     pub(crate) names: Vec<String>,
+    /// Names of the registers that a path from the start may read before it writes them. They share no place.
+    pub(crate) tracked: Vec<String>,
 }
 
 /// A register with a fixed value.
@@ -68,6 +70,18 @@ pub(crate) struct Instruction {
     pub(crate) source: (u32, u32),
     /// Index of its opcode in [`Program::names`]; `None` for the second and later steps of one PTX instruction.
     pub(crate) name: Option<u32>,
+    /// What it has to do with registers that may be undefined.
+    pub(crate) uses: Option<Box<Uses>>,
+}
+
+/// Indices in [`Program::tracked`] of the registers that an instruction reads or writes.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    /// The guard's predicate.
+    pub(crate) guard: Option<u32>,
+    /// Sources; none of a `mov`, which may carry what is undefined along with what is not.
+    pub(crate) reads: Vec<u32>,
+    pub(crate) writes: Vec<u32>,
 }
 
 /// Lanes execute where the predicate is set (or, `negated`, where it is not).
@@ -158,6 +172,8 @@ pub(crate) struct Access {
     pub(crate) signed: bool,
     /// Volatile, relaxed or stronger: races with other such accesses are no fault.
     pub(crate) strong: bool,
+    /// Release or stronger.
+    pub(crate) releases: bool,
     /// The registers, elements in order.
     pub(crate) registers: Vec<(Class, u32)>,
 }
@@ -174,6 +190,8 @@ pub(crate) struct Atomic {
     pub(crate) update: AtomicFn,
     /// Takes the old value; `None` for `red`.
     pub(crate) result: Option<(Class, u32)>,
+    /// Release or stronger.
+    pub(crate) releases: bool,
     /// One operand an element.
     pub(crate) operands: Vec<(Class, u32)>,
     /// The second operand of `cas`.

@@ -1,8 +1,9 @@
 //! Loads, stores and atomic operations, lane by lane.
 
 use super::block::Block;
-use super::registers::LANES;
+use super::registers::{LANES, blend, each};
 use super::shared::Kind;
+use super::warp::Warp;
 use super::{Problem, lanes_of, windows};
 use crate::decode::program::{Access, Atomic, Space};
 use crate::exec::registers::Class;
@@ -23,7 +24,7 @@ fn resolve(space: Space, address: u64) -> (Space, u64) {
 }
 
 /// A loaded value as its register holds it.
-#[inline]
+#[inline(always)]
 fn extend(value: u64, size: u32, signed: bool) -> u64 {
     if !signed {
         return value;
@@ -32,163 +33,301 @@ fn extend(value: u64, size: u32, signed: bool) -> u64 {
     ((value << shift) as i64 >> shift) as u64
 }
 
-/// The little-endian value of up to eight bytes.
-#[inline]
-fn value_of(bytes: &[u8]) -> u64 {
+/// Calls a function whose parameter is the number of bytes that a lane's access has.
+macro_rules! with_bytes {
+    ($bytes:expr, $function:ident($($argument:expr),*)) => {
+        match $bytes {
+            1 => self::$function::<1>($($argument),*),
+            2 => self::$function::<2>($($argument),*),
+            4 => self::$function::<4>($($argument),*),
+            8 => self::$function::<8>($($argument),*),
+            16 => self::$function::<16>($($argument),*),
+            _ => self::$function::<32>($($argument),*),
+        }
+    };
+}
+
+/// The bytes of all lanes.
+type Raw<const N: usize> = [[u8; N]; LANES];
+
+/// What lanes loaded, to its registers.
+#[inline(always)]
+fn put<const N: usize>(warp: &mut Warp, access: &Access, mask: u32, raw: &Raw<N>) {
+    match access.size {
+        1 => put_elements::<N, 1>(warp, access, mask, raw),
+        2 => put_elements::<N, 2>(warp, access, mask, raw),
+        4 => put_elements::<N, 4>(warp, access, mask, raw),
+        _ => put_elements::<N, 8>(warp, access, mask, raw),
+    }
+}
+
+#[inline(always)]
+fn put_elements<const N: usize, const SIZE: usize>(
+    warp: &mut Warp,
+    access: &Access,
+    mask: u32,
+    raw: &Raw<N>,
+) {
+    for (i, &(class, index)) in access.registers.iter().enumerate() {
+        let mut values = [0u64; LANES];
+        for (value, bytes) in values.iter_mut().zip(raw) {
+            let mut wide = [0; 8];
+            if let Some(element) = bytes.as_chunks::<SIZE>().0.get(i) {
+                wide[..SIZE].copy_from_slice(element);
+            }
+            *value = extend(u64::from_le_bytes(wide), SIZE as u32, access.signed);
+        }
+        let index = index as usize;
+        match class {
+            Class::Double => blend(&mut warp.registers.doubles[index], &values, mask),
+            Class::Half => {
+                blend(&mut warp.registers.words[index], &each(&values, |x| x as u32 & 0xffff), mask);
+            }
+            _ => blend(&mut warp.registers.words[index], &each(&values, |x| x as u32), mask),
+        }
+    }
+}
+
+/// What lanes store, from its registers.
+#[inline(always)]
+fn take<const N: usize>(warp: &Warp, access: &Access, raw: &mut Raw<N>) {
+    match access.size {
+        1 => take_elements::<N, 1>(warp, access, raw),
+        2 => take_elements::<N, 2>(warp, access, raw),
+        4 => take_elements::<N, 4>(warp, access, raw),
+        _ => take_elements::<N, 8>(warp, access, raw),
+    }
+}
+
+#[inline(always)]
+fn take_elements<const N: usize, const SIZE: usize>(warp: &Warp, access: &Access, raw: &mut Raw<N>) {
+    for (i, &(class, index)) in access.registers.iter().enumerate() {
+        let values = match class {
+            Class::Double => warp.registers.doubles[index as usize],
+            _ => each(&warp.registers.words[index as usize], u64::from),
+        };
+        for (value, bytes) in values.iter().zip(raw.iter_mut()) {
+            if let Some(element) = bytes.as_chunks_mut::<SIZE>().0.get_mut(i) {
+                element.copy_from_slice(&value.to_le_bytes()[..SIZE]);
+            }
+        }
+    }
+}
+
+/// The lanes of `mask` whose address leads to the same space as that of the first, which is `space`.
+fn together(named: Space, space: Space, addresses: &[u64; LANES], mask: u32) -> u32 {
+    if named != Space::Generic {
+        return mask;
+    }
+    let same = lanes_of(mask).filter(|&lane| resolve(named, addresses[lane]).0 == space);
+    same.fold(0, |lanes, lane| lanes | 1 << lane)
+}
+
+/// Loads of `N` bytes a lane.
+fn load<const N: usize>(
+    block: &mut Block<'_>,
+    w: usize,
+    access: &Access,
+    addresses: &[u64; LANES],
+    mask: u32,
+) -> Result<(), (usize, Box<Problem>)> {
+    let mut raw = [[0; N]; LANES];
+    let mut rest = mask;
+    while rest != 0 {
+        let (space, _) = resolve(access.space, addresses[rest.trailing_zeros() as usize]);
+        let lanes = together(access.space, space, addresses, rest);
+        for lane in lanes_of(lanes) {
+            let (_, address) = resolve(access.space, addresses[lane]);
+            let loaded = match space {
+                Space::Shared => {
+                    let kind = if access.strong { Kind::StrongRead } else { Kind::Read };
+                    block.shared.read(address, w, kind)
+                }
+                Space::Local => block.load_local(w, lane, address),
+                Space::Param => block.load_param(address),
+                _ => block.load_global(w, address, access),
+            };
+            raw[lane] = loaded.map_err(|problem| (lane, problem))?;
+        }
+        rest &= !lanes;
+    }
+    put(&mut block.warps[w], access, mask, &raw);
+    Ok(())
+}
+
+/// Stores of `N` bytes a lane.
+fn store<const N: usize>(
+    block: &mut Block<'_>,
+    w: usize,
+    access: &Access,
+    addresses: &[u64; LANES],
+    mask: u32,
+) -> Result<(), (usize, Box<Problem>)> {
+    let mut raw = [[0; N]; LANES];
+    take(&block.warps[w], access, &mut raw);
+    let mut rest = mask;
+    while rest != 0 {
+        let (space, _) = resolve(access.space, addresses[rest.trailing_zeros() as usize]);
+        let lanes = together(access.space, space, addresses, rest);
+        for lane in lanes_of(lanes) {
+            let (_, address) = resolve(access.space, addresses[lane]);
+            let stored = match space {
+                Space::Shared => {
+                    let kind = if access.strong { Kind::StrongWrite } else { Kind::Write };
+                    block.shared.write(address, &raw[lane], w, kind)
+                }
+                Space::Local => block.store_local(w, lane, address, &raw[lane]),
+                Space::Constant => Err(read_only("constant memory", address)),
+                Space::Param => Err(read_only("the parameters", address)),
+                _ => block.store_global(w, address, &raw[lane], access),
+            };
+            stored.map_err(|problem| (lane, problem))?;
+        }
+        rest &= !lanes;
+    }
+    Ok(())
+}
+
+/// An atomic operation on shared memory; returns the old value.
+fn update_shared<const N: usize>(
+    block: &mut Block<'_>,
+    w: usize,
+    address: u64,
+    update: &dyn Fn(u64) -> u64,
+) -> Result<u64, Box<Problem>> {
     let mut wide = [0; 8];
-    wide[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(wide)
+    let n = N.min(8);
+    wide[..n].copy_from_slice(&block.shared.read::<N>(address, w, Kind::StrongRead)?[..n]);
+    let old = u64::from_le_bytes(wide);
+    let mut new = [0; N];
+    new[..n].copy_from_slice(&update(old).to_le_bytes()[..n]);
+    block.shared.write(address, &new, w, Kind::StrongWrite)?;
+    Ok(old)
 }
 
 impl Block<'_> {
     pub(super) fn load(&mut self, w: usize, at: u32, access: &Access, mask: u32) -> Result<(), Box<Fault>> {
-        let addresses = self.warps[w].addresses(access.address);
-        for lane in lanes_of(mask) {
-            if let Err(problem) = self.load_lane(w, access, lane, addresses[lane]) {
-                return Err(self.fault(w, at, lane, *problem));
-            }
+        if mask == 0 {
+            return Ok(());
         }
+        let addresses = self.warps[w].addresses(access.address);
         let bytes = access.size * access.registers.len() as u32;
+        with_bytes!(bytes, load(self, w, access, &addresses, mask))
+            .map_err(|(lane, problem)| self.fault(w, at, lane, *problem))?;
         self.count(access.space, &addresses, mask, bytes, true);
         Ok(())
     }
 
-    #[inline]
-    fn load_lane(
-        &mut self,
-        w: usize,
-        access: &Access,
-        lane: usize,
-        address: u64,
-    ) -> Result<(), Box<Problem>> {
-        let (space, address) = resolve(access.space, address);
-        let size = access.size;
-        let total = size * access.registers.len() as u32;
-        let warp = &mut self.warps[w];
-        match space {
-            Space::Global | Space::Constant | Space::Generic => {
-                let allocation = self.env.global.find(address, total, &mut warp.hint)?;
-                self.env.global.check_read(allocation, address, total)?;
-                let mut offset = address - allocation.base;
-                for &register in &access.registers {
-                    let value = if access.strong {
-                        allocation.load_strong(offset, size)
-                    } else {
-                        allocation.load(offset, size)
-                    };
-                    warp.set(register, lane, extend(value, size, access.signed));
-                    offset += u64::from(size);
-                }
-            }
-            Space::Shared => {
-                let kind = if access.strong { Kind::StrongRead } else { Kind::Read };
-                let bytes = self.shared.read(address, total, w, kind)?;
-                for (&register, bytes) in access.registers.iter().zip(bytes.chunks_exact(size as usize)) {
-                    warp.set(register, lane, extend(value_of(bytes), size, access.signed));
-                }
-            }
-            Space::Local => {
-                let start =
-                    local_start(self.env.kernel.local_bytes, address, total)? + lane * local_stride(self);
-                let warp = &mut self.warps[w];
-                let range = start..start + total as usize;
-                if self.env.options.checks.uninitialised && warp.local_written[range.clone()].contains(&false)
-                {
-                    let detail =
-                        format!("{total} bytes at offset {address} of local memory were never written");
-                    return Err(Problem::new(FaultKind::Uninitialised, detail));
-                }
-                for (i, &register) in access.registers.iter().enumerate() {
-                    let from = start + i * size as usize;
-                    let value = value_of(&warp.local[from..from + size as usize]);
-                    warp.set(register, lane, extend(value, size, access.signed));
-                }
-            }
-            Space::Param => {
-                let params = self.env.config.params;
-                let start = usize::try_from(address).unwrap_or(usize::MAX);
-                let Some(bytes) = params.get(start..start.saturating_add(total as usize)) else {
-                    let detail =
-                        format!("{total} bytes at offset {address} of {} of parameters", params.len());
-                    return Err(Problem::new(FaultKind::OutOfBounds, detail));
-                };
-                for (&register, bytes) in access.registers.iter().zip(bytes.chunks_exact(size as usize)) {
-                    warp.set(register, lane, extend(value_of(bytes), size, access.signed));
-                }
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn store(&mut self, w: usize, at: u32, access: &Access, mask: u32) -> Result<(), Box<Fault>> {
-        let addresses = self.warps[w].addresses(access.address);
-        for lane in lanes_of(mask) {
-            if let Err(problem) = self.store_lane(w, access, lane, addresses[lane]) {
-                return Err(self.fault(w, at, lane, *problem));
-            }
+        if mask == 0 {
+            return Ok(());
         }
+        if access.releases {
+            self.release();
+        }
+        let addresses = self.warps[w].addresses(access.address);
         let bytes = access.size * access.registers.len() as u32;
+        with_bytes!(bytes, store(self, w, access, &addresses, mask))
+            .map_err(|(lane, problem)| self.fault(w, at, lane, *problem))?;
         self.count(access.space, &addresses, mask, bytes, false);
         Ok(())
     }
 
-    #[inline]
-    fn store_lane(
+    #[inline(always)]
+    fn load_global<const N: usize>(
         &mut self,
         w: usize,
-        access: &Access,
-        lane: usize,
         address: u64,
+        access: &Access,
+    ) -> Result<[u8; N], Box<Problem>> {
+        let allocation = self.env.global.find(address, N as u32, &mut self.warps[w].hint)?;
+        self.env.global.check_read(allocation, address, N as u32)?;
+        let offset = address - allocation.base;
+        if !access.strong {
+            self.note_global::<N>(w, offset, None)?;
+            return Ok(allocation.bytes(offset));
+        }
+        self.acquired = true;
+        let mut bytes = [0; N];
+        for (element, at) in
+            bytes.chunks_mut(access.size as usize).zip((offset..).step_by(access.size as usize))
+        {
+            let value = allocation.load_strong(at, access.size).to_le_bytes();
+            element.copy_from_slice(&value[..element.len()]);
+        }
+        Ok(bytes)
+    }
+
+    #[inline(always)]
+    fn store_global<const N: usize>(
+        &mut self,
+        w: usize,
+        address: u64,
+        bytes: &[u8; N],
+        access: &Access,
     ) -> Result<(), Box<Problem>> {
-        let (space, address) = resolve(access.space, address);
-        let size = access.size;
-        let total = size * access.registers.len() as u32;
-        let warp = &mut self.warps[w];
-        match space {
-            Space::Global | Space::Generic => {
-                let allocation = self.env.global.find(address, total, &mut warp.hint)?;
-                if allocation.read_only {
-                    return Err(read_only("constant memory", address));
-                }
-                let mut offset = address - allocation.base;
-                for &register in &access.registers {
-                    let value = warp.get(register, lane);
-                    if access.strong {
-                        allocation.store_strong(offset, size, value);
-                    } else {
-                        allocation.store(offset, size, value);
-                    }
-                    offset += u64::from(size);
-                }
-            }
-            Space::Shared => {
-                let mut bytes = [0; 32];
-                for (i, &register) in access.registers.iter().enumerate() {
-                    let at = i * size as usize;
-                    bytes[at..at + size as usize]
-                        .copy_from_slice(&warp.get(register, lane).to_le_bytes()[..size as usize]);
-                }
-                let kind = if access.strong { Kind::StrongWrite } else { Kind::Write };
-                self.shared.write(address, &bytes[..total as usize], w, kind)?;
-            }
-            Space::Local => {
-                let start =
-                    local_start(self.env.kernel.local_bytes, address, total)? + lane * local_stride(self);
-                let warp = &mut self.warps[w];
-                for (i, &register) in access.registers.iter().enumerate() {
-                    let at = start + i * size as usize;
-                    let bytes = warp.get(register, lane).to_le_bytes();
-                    warp.local[at..at + size as usize].copy_from_slice(&bytes[..size as usize]);
-                }
-                warp.local_written[start..start + total as usize].fill(true);
-            }
-            Space::Constant => return Err(read_only("constant memory", address)),
-            Space::Param => return Err(read_only("the parameters", address)),
+        let allocation = self.env.global.find(address, N as u32, &mut self.warps[w].hint)?;
+        if allocation.read_only {
+            return Err(read_only("constant memory", address));
+        }
+        let offset = address - allocation.base;
+        if !access.strong {
+            self.note_global(w, offset, Some((allocation, bytes)))?;
+            allocation.set_bytes(offset, bytes);
+            return Ok(());
+        }
+        for (element, at) in bytes.chunks(access.size as usize).zip((offset..).step_by(access.size as usize))
+        {
+            let mut wide = [0; 8];
+            wide[..element.len()].copy_from_slice(element);
+            allocation.store_strong(at, access.size, u64::from_le_bytes(wide));
         }
         Ok(())
     }
 
+    fn load_local<const N: usize>(
+        &mut self,
+        w: usize,
+        lane: usize,
+        address: u64,
+    ) -> Result<[u8; N], Box<Problem>> {
+        let start = local_start(self.env.kernel.local_bytes, address, N as u32)? + lane * local_stride(self);
+        let warp = &self.warps[w];
+        if self.env.options.checks.uninitialised && warp.local_written[start..start + N].contains(&false) {
+            let detail = format!("{N} bytes at offset {address} of local memory were never written");
+            return Err(Problem::new(FaultKind::Uninitialised, detail));
+        }
+        Ok(std::array::from_fn(|i| warp.local[start + i]))
+    }
+
+    fn store_local<const N: usize>(
+        &mut self,
+        w: usize,
+        lane: usize,
+        address: u64,
+        bytes: &[u8; N],
+    ) -> Result<(), Box<Problem>> {
+        let start = local_start(self.env.kernel.local_bytes, address, N as u32)? + lane * local_stride(self);
+        let warp = &mut self.warps[w];
+        warp.local[start..start + N].copy_from_slice(bytes);
+        warp.local_written[start..start + N].fill(true);
+        Ok(())
+    }
+
+    fn load_param<const N: usize>(&self, address: u64) -> Result<[u8; N], Box<Problem>> {
+        let params = self.env.config.params;
+        let start = usize::try_from(address).unwrap_or(usize::MAX);
+        params.get(start..).and_then(|bytes| bytes.first_chunk()).copied().ok_or_else(|| {
+            let detail = format!("{N} bytes at offset {address} of {} of parameters", params.len());
+            Problem::new(FaultKind::OutOfBounds, detail)
+        })
+    }
+
     pub(super) fn atomic(&mut self, w: usize, at: u32, atomic: &Atomic, mask: u32) -> Result<(), Box<Fault>> {
+        if atomic.releases && mask != 0 {
+            self.release();
+        }
+        self.acquired |= atomic.result.is_some() && mask != 0;
         let addresses = self.warps[w].addresses(atomic.address);
         for lane in lanes_of(mask) {
             for (i, &operand) in atomic.operands.iter().enumerate() {
@@ -229,10 +368,8 @@ impl Block<'_> {
                     .update(address - allocation.base, size, |old| (atomic.update)(old, operand, second))
             }
             Space::Shared => {
-                let old = value_of(self.shared.read(address, size, w, Kind::StrongRead)?);
-                let new = (atomic.update)(old, operand, second);
-                self.shared.write(address, &new.to_le_bytes()[..size as usize], w, Kind::StrongWrite)?;
-                old
+                let new = |old| (atomic.update)(old, operand, second);
+                with_bytes!(size, update_shared(self, w, address, &new))?
             }
             _ => {
                 let detail =
@@ -264,21 +401,15 @@ impl Block<'_> {
         if !self.env.traffic() {
             return;
         }
+        let mut used = [0; LANES];
+        let mut n = 0;
+        for lane in lanes_of(mask) {
+            used[n] = addresses[lane];
+            n += 1;
+        }
         if space == Space::Global {
-            let mut used = [0; LANES];
-            let mut n = 0;
-            for lane in lanes_of(mask) {
-                used[n] = addresses[lane];
-                n += 1;
-            }
             self.counters.global_access(&used[..n], u64::from(bytes));
         } else {
-            let mut used = [0; LANES];
-            let mut n = 0;
-            for lane in lanes_of(mask) {
-                used[n] = addresses[lane] as u32;
-                n += 1;
-            }
             self.counters.shared_access(&used[..n], bytes);
         }
     }

@@ -97,28 +97,31 @@ impl Block<'_> {
             state.waiting.push((w, mask, barrier.kind));
             self.warps[w].parked |= mask;
         }
-        self.complete_barriers();
+        self.complete_barrier(id as usize);
         Ok(Gathered::Done)
     }
 
     /// Lets go of whoever waits at a barrier that all have reached.
     pub(super) fn complete_barriers(&mut self) {
-        let alive: u32 = self.warps.iter().map(|warp| warp.alive.count_ones()).sum();
         for id in 0..self.barriers.states.len() {
-            let state = &self.barriers.states[id];
-            let complete = state.threads > 0
-                && match state.expected {
-                    Some(count) => state.in_warps >= count,
-                    None => state.threads >= alive,
-                };
-            if complete {
-                let state = std::mem::take(&mut self.barriers.states[id]);
-                self.release(state);
-            }
+            self.complete_barrier(id);
         }
     }
 
-    fn release(&mut self, state: State) {
+    fn complete_barrier(&mut self, id: usize) {
+        let state = &self.barriers.states[id];
+        let complete = state.threads > 0
+            && match state.expected {
+                Some(count) => state.in_warps >= count,
+                None => state.threads >= self.warps.iter().map(|warp| warp.alive.count_ones()).sum(),
+            };
+        if complete {
+            let state = std::mem::take(&mut self.barriers.states[id]);
+            self.let_go(state);
+        }
+    }
+
+    fn let_go(&mut self, state: State) {
         self.counters.stats.barriers += 1;
         let mut waited = 0;
         for &(w, lanes, kind) in &state.waiting {

@@ -4,12 +4,14 @@ use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
 
 use super::barrier::Barriers;
+use super::global_race::{Conflict, Party};
 use super::shared::Shared;
 use super::stats::Counters;
 use super::warp::{Place, Warp};
 use super::{GlobalView, Problem, lanes_of};
 use crate::fault::{Fault, FaultKind};
 use crate::launch::{LaunchConfig, Options};
+use crate::memory::Allocation;
 use crate::module::Kernel;
 
 /// The shortest turn of a warp, in instructions; a random part is added.
@@ -41,6 +43,10 @@ pub(crate) struct Block<'a> {
     pub(crate) shared: Shared,
     pub(crate) barriers: Barriers,
     pub(crate) counters: Counters,
+    /// The number of the block that runs.
+    number: u64,
+    /// It has read something that another block may have released.
+    pub(crate) acquired: bool,
 }
 
 impl<'a> Block<'a> {
@@ -62,6 +68,8 @@ impl<'a> Block<'a> {
             shared: Shared::default(),
             barriers: Barriers::default(),
             counters: Counters::new(&kernel.program),
+            number: 0,
+            acquired: false,
         }
     }
 
@@ -69,6 +77,7 @@ impl<'a> Block<'a> {
     pub(crate) fn run(&mut self, number: u64) -> Result<(), Box<Fault>> {
         let [x, y, _] = self.place.grid.map(u64::from);
         self.place.ctaid = [number % x, number / x % y, number / (x * y)].map(|i| i as u32);
+        (self.number, self.acquired) = (number, false);
         let (kernel, checks) = (self.env.kernel, &self.env.options.checks);
         for (w, warp) in self.warps.iter_mut().enumerate() {
             warp.reset(&kernel.program, &self.place, w as u32, kernel.local_bytes as usize);
@@ -132,6 +141,53 @@ impl<'a> Block<'a> {
             thread: self.place.tid(w as u32 * 32 + lane as u32),
             detail: problem.detail,
         })
+    }
+
+    /// Checks a plain access to global memory, in the allocation that warp `w` hit last, against those of others. What
+    /// is written comes with where; a value that is there already changes nothing for anyone.
+    #[inline(always)]
+    pub(crate) fn note_global<const N: usize>(
+        &self,
+        w: usize,
+        offset: u64,
+        written: Option<(&Allocation, &[u8; N])>,
+    ) -> Result<(), Box<Problem>> {
+        let Some(races) = &self.env.global.races else {
+            return Ok(());
+        };
+        let order = &self.shared.order;
+        let party = Party { block: self.number, warp: w, order, acquired: self.acquired };
+        match races.access(self.warps[w].hint, offset, N, party, written.is_some()) {
+            Err(_) if written.is_some_and(|(allocation, bytes)| allocation.bytes(offset) == *bytes) => Ok(()),
+            Err(conflict) => Err(self.race(w, offset, N, written.is_some(), conflict)),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn race(&self, w: usize, offset: u64, size: usize, writes: bool, other: Conflict) -> Box<Problem> {
+        let verb = if writes { "writes" } else { "reads" };
+        let party = match (other.block, other.warp) {
+            (None, _) => "other blocks".to_owned(),
+            (Some(block), _) if block != self.number => format!("block number {block}"),
+            (_, None) => "other warps of its block".to_owned(),
+            (_, Some(warp)) => format!("warp {warp} of its block"),
+        };
+        let did = if other.wrote { "wrote" } else { "read" };
+        let detail = format!(
+            "warp {w} of block number {} {verb} {size} bytes at offset {offset} of an allocation of {}, some of \
+             which {party} {did}, with nothing that puts them in order",
+            self.number,
+            self.env.global.size(self.warps[w].hint)
+        );
+        Problem::new(FaultKind::GlobalRace, detail)
+    }
+
+    /// What the block did comes before what others do once they learn of it.
+    pub(crate) fn release(&self) {
+        if let Some(races) = &self.env.global.races {
+            races.release(self.number);
+        }
     }
 
     /// Ends lanes, which may complete a barrier that waits for the rest.

@@ -3,6 +3,8 @@
 //! The source is read when the copy is issued; the destination gets the bytes when the thread that issued it waits,
 //! no earlier. Groups are per thread.
 
+use std::collections::VecDeque;
+
 use super::block::Block;
 use super::global::misaligned;
 use super::registers::LANES;
@@ -26,7 +28,8 @@ struct Copy {
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     open: Vec<Copy>,
-    committed: Vec<Copy>,
+    /// What was committed together is waited for together, nearly always.
+    committed: VecDeque<Vec<Copy>>,
     /// Groups that each lane has committed.
     groups: [u32; LANES],
 }
@@ -39,14 +42,14 @@ impl Copies {
     }
 
     fn commit(&mut self, lanes: u32) {
-        let groups = &self.groups;
-        let (mut ready, open): (Vec<_>, Vec<_>) =
-            self.open.drain(..).partition(|copy| lanes >> copy.lane & 1 == 1);
+        let mut ready = std::mem::replace(&mut self.open, Vec::with_capacity(LANES));
+        self.open.extend(ready.extract_if(.., |copy| lanes >> copy.lane & 1 == 0));
         for copy in &mut ready {
-            copy.group = groups[usize::from(copy.lane)];
+            copy.group = self.groups[usize::from(copy.lane)];
         }
-        self.committed.append(&mut ready);
-        self.open = open;
+        if !ready.is_empty() {
+            self.committed.push_back(ready);
+        }
         for lane in lanes_of(lanes) {
             self.groups[lane] += 1;
         }
@@ -55,14 +58,28 @@ impl Copies {
     /// Delivers the copies of `lanes` in all but their newest `keep` groups.
     fn wait(&mut self, lanes: u32, keep: u32, shared: &mut Shared, warp: usize) {
         let groups = &self.groups;
-        self.committed.retain(|copy| {
-            let lane = usize::from(copy.lane);
-            let due = lanes >> lane & 1 == 1 && copy.group < groups[lane].saturating_sub(keep);
-            if due {
-                shared.deliver(u64::from(copy.to), &copy.bytes[..usize::from(copy.size)], warp);
-            }
-            !due
+        self.committed.retain_mut(|copies| {
+            copies.retain(|copy| {
+                let lane = usize::from(copy.lane);
+                let due = lanes >> lane & 1 == 1 && copy.group < groups[lane].saturating_sub(keep);
+                if due {
+                    copy.deliver(shared, warp);
+                }
+                !due
+            });
+            !copies.is_empty()
         });
+    }
+}
+
+impl Copy {
+    fn deliver(&self, shared: &mut Shared, warp: usize) {
+        let (to, bytes) = (self.to as usize, &self.bytes);
+        match self.size {
+            16 => shared.deliver(to, bytes, warp),
+            8 => shared.deliver(to, &bytes.as_chunks::<8>().0[0], warp),
+            _ => shared.deliver(to, &bytes.as_chunks::<4>().0[0], warp),
+        }
     }
 }
 
@@ -106,7 +123,7 @@ impl Block<'_> {
         to: u64,
         from: u64,
     ) -> Result<u32, Box<Problem>> {
-        let warp = &mut self.warps[w];
+        let warp = &self.warps[w];
         let to = if copy.to.wide && to >> 32 == windows::SHARED >> 32 { to - windows::SHARED } else { to };
         let mut read = match copy.read {
             Some(register) => warp.registers.words[register as usize][lane],
@@ -126,23 +143,18 @@ impl Block<'_> {
         if from & u64::from(copy.size - 1) != 0 {
             return Err(misaligned(from, copy.size));
         }
-        let mut bytes = [0; 16];
-        if read > 0 {
-            // The source need not be readable beyond the bytes that are read: whole words, then single bytes.
-            let mut at = 0;
-            while at < read {
-                let step = if read - at >= 4 { 4 } else { 1 };
-                let address = from + u64::from(at);
-                let allocation = self.env.global.find(address, step, &mut warp.hint)?;
-                self.env.global.check_read(allocation, address, step)?;
-                let value = allocation.load(address - allocation.base, step).to_le_bytes();
-                let at_byte = at as usize;
-                bytes[at_byte..at_byte + step as usize].copy_from_slice(&value[..step as usize]);
-                at += step;
-            }
+        let bytes = match (copy.size, read == copy.size) {
+            (16, true) => self.fetch::<16>(w, from)?,
+            (8, true) => self.fetch::<8>(w, from)?,
+            (4, true) => self.fetch::<4>(w, from)?,
+            _ => self.fetch_part(w, from, read)?,
+        };
+        match copy.size {
+            16 => self.shared.expect::<16>(to, w)?,
+            8 => self.shared.expect::<8>(to, w)?,
+            _ => self.shared.expect::<4>(to, w)?,
         }
-        self.shared.expect(to, copy.size, w)?;
-        warp.copies.open.push(Copy {
+        self.warps[w].copies.open.push(Copy {
             lane: lane as u8,
             size: copy.size as u8,
             group: 0,
@@ -150,6 +162,31 @@ impl Block<'_> {
             bytes,
         });
         Ok(read)
+    }
+
+    /// A whole source.
+    #[inline(always)]
+    fn fetch<const N: usize>(&mut self, w: usize, from: u64) -> Result<[u8; 16], Box<Problem>> {
+        let allocation = self.env.global.find(from, N as u32, &mut self.warps[w].hint)?;
+        self.env.global.check_read(allocation, from, N as u32)?;
+        self.note_global::<N>(w, from - allocation.base, None)?;
+        let mut bytes = [0; 16];
+        bytes[..N].copy_from_slice(&allocation.bytes::<N>(from - allocation.base));
+        Ok(bytes)
+    }
+
+    /// The first `read` bytes of a source, which need not be readable beyond them: whole words, then single bytes.
+    fn fetch_part(&mut self, w: usize, from: u64, read: u32) -> Result<[u8; 16], Box<Problem>> {
+        let mut bytes = [0; 16];
+        let mut at = 0;
+        while at < read {
+            let address = from + u64::from(at);
+            let step = if read - at >= 4 { 4 } else { 1 };
+            let part = if step == 4 { self.fetch::<4>(w, address)? } else { self.fetch::<1>(w, address)? };
+            bytes[at as usize..][..step].copy_from_slice(&part[..step]);
+            at += step as u32;
+        }
+        Ok(bytes)
     }
 
     pub(super) fn commit_group(&mut self, w: usize, mask: u32) {

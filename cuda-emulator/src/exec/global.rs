@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Problem;
+use super::global_race::GlobalRaces;
 use crate::fault::FaultKind;
 use crate::memory::{Allocation, GlobalMemory, MemoryError};
 
@@ -13,11 +14,16 @@ pub(crate) struct GlobalView<'a> {
     memory: &'a GlobalMemory,
     /// Reads of uninitialised bytes are faults.
     check_initialised: bool,
+    pub(crate) races: Option<GlobalRaces>,
 }
 
 impl<'a> GlobalView<'a> {
-    pub(crate) fn new(memory: &'a GlobalMemory, check_initialised: bool) -> Self {
-        Self { allocations: memory.snapshot(), memory, check_initialised }
+    /// `blocks` is the number of blocks whose races are looked for; `None` if they are not.
+    pub(crate) fn new(memory: &'a GlobalMemory, check_initialised: bool, blocks: Option<u64>) -> Self {
+        let allocations = memory.snapshot();
+        let sizes = allocations.iter().map(|a| a.size);
+        let races = blocks.and_then(|blocks| GlobalRaces::new(sizes, blocks));
+        Self { allocations, memory, check_initialised, races }
     }
 
     /// The allocation that holds an aligned access. `hint` is the index that was right last time.
@@ -57,6 +63,11 @@ impl<'a> GlobalView<'a> {
                 Err(Problem::new(kind, error.to_string()))
             }
         }
+    }
+
+    /// Bytes of an allocation by its index.
+    pub(crate) fn size(&self, allocation: usize) -> u64 {
+        self.allocations[allocation].size
     }
 
     /// Refuses a read of bytes that nobody wrote.

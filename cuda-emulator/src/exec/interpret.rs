@@ -3,7 +3,7 @@
 use super::block::Block;
 use super::registers::{Class, LANES};
 use super::{Problem, lanes_of};
-use crate::decode::program::Op;
+use crate::decode::program::{Guard, Op, Uses};
 use crate::fault::{Fault, FaultKind};
 
 /// What becomes of lanes that came to an instruction which needs company.
@@ -47,6 +47,9 @@ impl Block<'_> {
                 return Ok(left);
             }
             let instruction = &instructions[at as usize];
+            if let Some(uses) = &instruction.uses {
+                self.track(w, at, uses, instruction.guard, active)?;
+            }
             let mask = self.warps[w].guarded(instruction.guard, active);
             left -= 1;
             self.warps[w].executed += 1;
@@ -117,7 +120,10 @@ impl Block<'_> {
                 Op::Load(access) => self.load(w, at, access, mask)?,
                 Op::Store(access) => self.store(w, at, access, mask)?,
                 Op::Atomic(atomic) => self.atomic(w, at, atomic, mask)?,
-                Op::Fence => std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst),
+                Op::Fence => {
+                    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+                    self.release();
+                }
                 Op::CopyAsync(copy) => self.copy_async(w, at, copy, mask)?,
                 Op::CommitGroup => self.commit_group(w, mask),
                 Op::WaitGroup(keep) => self.wait_group(w, *keep, mask),
@@ -148,6 +154,36 @@ impl Block<'_> {
             }
             at += 1;
         }
+    }
+
+    /// Refuses reads of registers that their lanes have not written; notes writes.
+    #[cold]
+    fn track(
+        &mut self,
+        w: usize,
+        at: u32,
+        uses: &Uses,
+        guard: Option<Guard>,
+        active: u32,
+    ) -> Result<(), Box<Fault>> {
+        if !self.env.options.checks.registers {
+            return Ok(());
+        }
+        let warp = &mut self.warps[w];
+        let unwritten =
+            |warp: &super::warp::Warp, tracked: &u32, lanes: u32| lanes & !warp.written[*tracked as usize];
+        let by_guard = uses.guard.iter().map(|tracked| (*tracked, unwritten(warp, tracked, active)));
+        let mask = warp.guarded(guard, active);
+        let by_sources = uses.reads.iter().map(|tracked| (*tracked, unwritten(warp, tracked, mask)));
+        if let Some((tracked, lanes)) = by_guard.chain(by_sources).find(|&(_, lanes)| lanes != 0) {
+            let name = &self.env.kernel.program.tracked[tracked as usize];
+            let problem = Problem::new(FaultKind::UndefinedRegister, format!("`{name}` was never written"));
+            return Err(self.fault(w, at, Self::first(lanes), *problem));
+        }
+        for &tracked in &uses.writes {
+            self.warps[w].written[tracked as usize] |= mask;
+        }
+        Ok(())
     }
 
     /// Keeps the executing lanes of a group at an instruction, and lets the others go on.

@@ -27,17 +27,54 @@ pub(super) fn multiply(registers: &mut Registers, mma: &Mma) {
 
 /// Integer products are exact; sums wrap, or saturate at the end.
 fn multiply_integers(registers: &mut Registers, mma: &Mma) {
+    match (mma.a_type, mma.b_type) {
+        (Element::S8, Element::S8) => multiply_unpacked(registers, mma, bytes::<true>, bytes::<true>),
+        (Element::S8, _) => multiply_unpacked(registers, mma, bytes::<true>, bytes::<false>),
+        (Element::U8, Element::S8) => multiply_unpacked(registers, mma, bytes::<false>, bytes::<true>),
+        (Element::U8, _) => multiply_unpacked(registers, mma, bytes::<false>, bytes::<false>),
+        (Element::S4, Element::S4) => multiply_unpacked(registers, mma, nibbles::<true>, nibbles::<true>),
+        (Element::S4, _) => multiply_unpacked(registers, mma, nibbles::<true>, nibbles::<false>),
+        (_, Element::S4) => multiply_unpacked(registers, mma, nibbles::<false>, nibbles::<true>),
+        (_, _) => multiply_unpacked(registers, mma, nibbles::<false>, nibbles::<false>),
+    }
+}
+
+/// The four bytes of a word.
+#[inline(always)]
+fn bytes<const SIGNED: bool>(word: u32) -> [i16; 4] {
+    word.to_le_bytes().map(|x| if SIGNED { i16::from(x as i8) } else { i16::from(x) })
+}
+
+/// The eight nibbles of a word.
+#[inline(always)]
+fn nibbles<const SIGNED: bool>(word: u32) -> [i16; 8] {
+    std::array::from_fn(|i| {
+        if SIGNED { ((word << (28 - 4 * i)) as i32 >> 28) as i16 } else { (word >> (4 * i) & 15) as i16 }
+    })
+}
+
+#[inline(always)]
+fn multiply_unpacked<const N: usize>(
+    registers: &mut Registers,
+    mma: &Mma,
+    unpack_a: impl Fn(u32) -> [i16; N],
+    unpack_b: impl Fn(u32) -> [i16; N],
+) {
     let mut a = [[0i16; MAX_K]; 16];
     let mut b = [[0i16; MAX_K]; 8];
     for (r, &register) in mma.a.iter().enumerate() {
-        let words = &registers.words[register as usize];
-        unpack_integers(words, mma.a_type, |lane, i, n, x| {
-            a[lane / 4 + 8 * (r % 2)][n * (lane % 4) + 4 * n * (r / 2) + i] = x;
-        });
+        let words = registers.words[register as usize].as_chunks::<4>().0;
+        for (words, row) in words.iter().zip(&mut a[8 * (r % 2)..]) {
+            let part = row[4 * N * (r / 2)..].as_chunks_mut::<N>().0;
+            part.iter_mut().zip(words).for_each(|(part, &word)| *part = unpack_a(word));
+        }
     }
     for (r, &register) in mma.b.iter().enumerate() {
-        let words = &registers.words[register as usize];
-        unpack_integers(words, mma.b_type, |lane, i, n, x| b[lane / 4][n * (lane % 4) + 4 * n * r + i] = x);
+        let words = registers.words[register as usize].as_chunks::<4>().0;
+        for (words, column) in words.iter().zip(&mut b) {
+            let part = column[4 * N * r..].as_chunks_mut::<N>().0;
+            part.iter_mut().zip(words).for_each(|(part, &word)| *part = unpack_b(word));
+        }
     }
     let mut sums = [[0i32; 8]; 16];
     for (row, sums) in a.iter().zip(&mut sums) {
@@ -46,7 +83,7 @@ fn multiply_integers(registers: &mut Registers, mma: &Mma) {
             *sum = products.map(|(&a, &b)| i32::from(a) * i32::from(b)).sum();
         }
     }
-    let c: Vec<Words> = mma.c.iter().map(|&register| registers.words[register as usize]).collect();
+    let c = accumulator(registers, mma);
     for (r, (&register, c)) in mma.result.iter().zip(&c).enumerate() {
         registers.words[register as usize] = std::array::from_fn(|lane| {
             let sum = sums[lane / 4 + 8 * (r / 2)][2 * (lane % 4) + r % 2];
@@ -56,32 +93,48 @@ fn multiply_integers(registers: &mut Registers, mma: &Mma) {
     }
 }
 
+/// The accumulator's registers: read before the results, which may be the same, are written.
 #[inline(always)]
-fn unpack_integers(words: &Words, element: Element, mut put: impl FnMut(usize, usize, usize, i16)) {
-    for (lane, &word) in words.iter().enumerate() {
-        match element {
-            Element::S8 => (0..4).for_each(|i| put(lane, i, 4, i16::from((word >> (8 * i)) as i8))),
-            Element::U8 => (0..4).for_each(|i| put(lane, i, 4, i16::from((word >> (8 * i)) as u8))),
-            Element::S4 => (0..8).for_each(|i| put(lane, i, 8, ((word << (28 - 4 * i)) as i32 >> 28) as i16)),
-            _ => (0..8).for_each(|i| put(lane, i, 8, (word >> (4 * i) & 15) as i16)),
-        }
+fn accumulator(registers: &Registers, mma: &Mma) -> [Words; 4] {
+    let mut c = [[0; LANES]; 4];
+    for (c, &register) in c.iter_mut().zip(&mma.c) {
+        *c = registers.words[register as usize];
     }
+    c
 }
 
 /// Products are summed in f32 from k = 0 up, and the accumulator is added last.
 fn multiply_floats(registers: &mut Registers, mma: &Mma) {
+    match mma.a_type {
+        Element::Bf16 => {
+            multiply_widened(registers, mma, |x| [bf16_to_f32(x as u16), bf16_to_f32((x >> 16) as u16)]);
+        }
+        Element::F16 => {
+            multiply_widened(registers, mma, |x| [f16_to_f32(x as u16), f16_to_f32((x >> 16) as u16)]);
+        }
+        // The 13 bits below TF32's fraction are ignored.
+        _ => multiply_widened(registers, mma, |x| [f32::from_bits(x & !0x1fff)]),
+    }
+}
+
+#[inline(always)]
+fn multiply_widened<const N: usize>(registers: &mut Registers, mma: &Mma, widen: impl Fn(u32) -> [f32; N]) {
     let mut a = [[0f32; 16]; 16];
     // By rows, so that a row's eight sums are neighbours.
     let mut b = [[0f32; 8]; 16];
     for (r, &register) in mma.a.iter().enumerate() {
-        let words = &registers.words[register as usize];
-        unpack_floats(words, mma.a_type, |lane, i, n, x| {
-            a[lane / 4 + 8 * (r % 2)][n * (lane % 4) + 4 * n * (r / 2) + i] = x;
-        });
+        let words = registers.words[register as usize].as_chunks::<4>().0;
+        for (words, row) in words.iter().zip(&mut a[8 * (r % 2)..]) {
+            let part = row[4 * N * (r / 2)..].as_chunks_mut::<N>().0;
+            part.iter_mut().zip(words).for_each(|(part, &word)| *part = widen(word));
+        }
     }
     for (r, &register) in mma.b.iter().enumerate() {
-        let words = &registers.words[register as usize];
-        unpack_floats(words, mma.b_type, |lane, i, n, x| b[n * (lane % 4) + 4 * n * r + i][lane / 4] = x);
+        for (lane, &word) in registers.words[register as usize].iter().enumerate() {
+            for (i, x) in widen(word).into_iter().enumerate() {
+                b[(4 * N * r + N * (lane % 4) + i) % 16][lane / 4] = x;
+            }
+        }
     }
     let mut sums = [[0f32; 8]; 16];
     for (row, sums) in a.iter().zip(&mut sums) {
@@ -91,7 +144,7 @@ fn multiply_floats(registers: &mut Registers, mma: &Mma) {
             }
         }
     }
-    let c: Vec<Words> = mma.c.iter().map(|&register| registers.words[register as usize]).collect();
+    let c = accumulator(registers, mma);
     for (r, (&register, c)) in mma.result.iter().zip(&c).enumerate() {
         registers.words[register as usize] = std::array::from_fn(|lane| {
             let (row, column) = (lane / 4, 2 * (lane % 4));
@@ -110,46 +163,29 @@ fn multiply_floats(registers: &mut Registers, mma: &Mma) {
     }
 }
 
-#[inline(always)]
-fn unpack_floats(words: &Words, element: Element, mut put: impl FnMut(usize, usize, usize, f32)) {
-    for (lane, &word) in words.iter().enumerate() {
-        let halves = [word as u16, (word >> 16) as u16];
-        match element {
-            Element::Bf16 => (0..2).for_each(|i| put(lane, i, 2, bf16_to_f32(halves[i]))),
-            Element::F16 => (0..2).for_each(|i| put(lane, i, 2, f16_to_f32(halves[i]))),
-            // The 13 bits below TF32's fraction are ignored.
-            _ => put(lane, 0, 1, f32::from_bits(word & !0x1fff)),
-        }
-    }
-}
-
 impl Block<'_> {
     /// Row `i` of matrix `j` starts at the address of lane `8 * j + i`; each lane gets two neighbours of a row (of
     /// a column, transposed).
     pub(super) fn load_matrix(&mut self, w: usize, at: u32, access: &LoadMatrix) -> Result<(), Box<Fault>> {
         let addresses = self.matrix_addresses(w, access);
         for (j, &register) in access.registers.iter().enumerate() {
-            let mut rows = [[0u16; 8]; 8];
-            for (i, row) in rows.iter_mut().enumerate() {
+            // Each lane of a row has a word of it.
+            let mut words = [0; LANES];
+            for (i, row) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
                 let lane = 8 * j + i;
-                match self.shared.read(addresses[lane], 16, w, Kind::Read) {
+                match self.shared.read::<16>(addresses[lane], w, Kind::Read) {
                     Ok(bytes) => {
-                        for (value, pair) in row.iter_mut().zip(bytes.chunks_exact(2)) {
-                            *value = u16::from_le_bytes([pair[0], pair[1]]);
+                        for (word, bytes) in row.iter_mut().zip(bytes.as_chunks().0) {
+                            *word = u32::from_le_bytes(*bytes);
                         }
                     }
                     Err(problem) => return Err(self.fault(w, at, lane, *problem)),
                 }
             }
-            self.warps[w].registers.words[register as usize] = std::array::from_fn(|lane| {
-                let (g, q) = (lane / 4, 2 * (lane % 4));
-                let [low, high] = if access.transposed {
-                    [rows[q][g], rows[q + 1][g]]
-                } else {
-                    [rows[g][q], rows[g][q + 1]]
-                };
-                u32::from(low) | u32::from(high) << 16
-            });
+            if access.transposed {
+                words = transpose(&words);
+            }
+            self.warps[w].registers.words[register as usize] = words;
         }
         let n = 8 * access.registers.len();
         self.counters.stats.shared_loaded += 16 * n as u64;
@@ -161,23 +197,15 @@ impl Block<'_> {
     pub(super) fn store_matrix(&mut self, w: usize, at: u32, access: &LoadMatrix) -> Result<(), Box<Fault>> {
         let addresses = self.matrix_addresses(w, access);
         for (j, &register) in access.registers.iter().enumerate() {
-            let words = self.warps[w].registers.words[register as usize];
-            let mut rows = [[0u16; 8]; 8];
-            for (lane, word) in words.into_iter().enumerate() {
-                let (g, q) = (lane / 4, 2 * (lane % 4));
-                for (i, value) in [word as u16, (word >> 16) as u16].into_iter().enumerate() {
-                    if access.transposed {
-                        rows[q + i][g] = value;
-                    } else {
-                        rows[g][q + i] = value;
-                    }
-                }
+            let mut words = self.warps[w].registers.words[register as usize];
+            if access.transposed {
+                words = transpose(&words);
             }
-            for (i, row) in rows.iter().enumerate() {
+            for (i, row) in words.as_chunks::<4>().0.iter().enumerate() {
                 let lane = 8 * j + i;
                 let mut bytes = [0; 16];
-                for (pair, value) in bytes.chunks_exact_mut(2).zip(row) {
-                    pair.copy_from_slice(&value.to_le_bytes());
+                for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(row) {
+                    *bytes = word.to_le_bytes();
                 }
                 if let Err(problem) = self.shared.write(addresses[lane], &bytes, w, Kind::Write) {
                     return Err(self.fault(w, at, lane, *problem));
@@ -201,25 +229,23 @@ impl Block<'_> {
 
     fn count_matrix(&mut self, addresses: &[u64]) {
         if self.env.traffic() {
-            let mut used = [0; LANES];
-            for (used, &address) in used.iter_mut().zip(addresses) {
-                *used = address as u32;
-            }
-            self.counters.shared_access(&used[..addresses.len()], 16);
+            self.counters.shared_access(addresses, 16);
         }
     }
 
     /// Each row becomes a column.
     pub(super) fn transpose_matrix(&mut self, w: usize, result: u32, source: u32) {
         let words = self.warps[w].registers.words[source as usize];
-        let mut rows = [[0u16; 8]; 8];
-        for (lane, word) in words.into_iter().enumerate() {
-            let (g, q) = (lane / 4, 2 * (lane % 4));
-            (rows[q][g], rows[q + 1][g]) = (word as u16, (word >> 16) as u16);
-        }
-        self.warps[w].registers.words[result as usize] = std::array::from_fn(|lane| {
-            let (g, q) = (lane / 4, 2 * (lane % 4));
-            u32::from(rows[g][q]) | u32::from(rows[g][q + 1]) << 16
-        });
+        self.warps[w].registers.words[result as usize] = transpose(&words);
     }
+}
+
+/// The transposed matrix of 16-bit elements, two of a row in each lane.
+#[inline(always)]
+fn transpose(words: &Words) -> Words {
+    let half = |row: usize, column: usize| words[4 * row + column / 2] >> (16 * (column % 2)) & 0xffff;
+    std::array::from_fn(|lane| {
+        let (g, q) = (lane / 4, 2 * (lane % 4));
+        half(q, g) | half(q + 1, g) << 16
+    })
 }

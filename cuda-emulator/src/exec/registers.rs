@@ -58,6 +58,16 @@ pub(crate) fn blend<T: Copy>(to: &mut [T; LANES], from: &[T; LANES], mask: u32) 
     }
 }
 
+/// `from.map(f)` as a loop, which the compiler vectorises where it leaves `map` of so many elements a call.
+#[inline(always)]
+pub(crate) fn each<T: Copy, U: Copy + Default>(from: &[T; LANES], f: impl Fn(T) -> U) -> [U; LANES] {
+    let mut to = [U::default(); LANES];
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = f(from);
+    }
+    to
+}
+
 macro_rules! lane {
     ($ty:ty, $class:ident, $file:ident, |$raw:ident| $decode:expr, |$value:ident| $encode:expr) => {
         impl Lane for $ty {
@@ -65,13 +75,19 @@ macro_rules! lane {
 
             #[inline(always)]
             fn read(registers: &Registers, index: u32) -> [Self; LANES] {
-                registers.$file[index as usize].map(|$raw| $decode)
+                each(&registers.$file[index as usize], |$raw| $decode)
             }
 
             #[inline(always)]
             fn write(registers: &mut Registers, index: u32, values: &[Self; LANES], mask: u32) {
-                let raw = values.map(|$value| $encode);
-                blend(&mut registers.$file[index as usize], &raw, mask);
+                let register = &mut registers.$file[index as usize];
+                if mask == FULL {
+                    for (raw, &$value) in register.iter_mut().zip(values) {
+                        *raw = $encode;
+                    }
+                } else {
+                    blend(register, &each(values, |$value| $encode), mask);
+                }
             }
         }
     };

@@ -1,31 +1,29 @@
-//! A block's shared memory: its bytes, which of them were written, and who touched them last.
+//! A block's shared memory: its bytes, and for each byte a tag that says who wrote it last and one that says who
+//! read it last.
 //!
-//! Races: time is cut into epochs, one more each time a barrier completes. A byte remembers its last writer and its
-//! last reader as a tag of epoch and warp; `ordered[w][v]` is the last epoch of warp `v` that barriers have put
-//! before what warp `w` does now. Two accesses of different warps race when one writes and the earlier tag's epoch
-//! lies after that. With whole-block barriers alone this is exact. Barriers of part of a block order those warps
-//! only; of several readers of a byte then one is remembered.
+//! A tag is an epoch of [`Order`] and a warp. A byte that nobody wrote, and one that a `cp.async` will write, have
+//! writer tags of their own, so that one comparison of the writer's tags decides most accesses: a read needs tags that
+//! are not zero and either lie before the warp's floor or are its own. What fails is looked at slowly. With
+//! whole-block barriers alone the races found are exact. Barriers of part of a block order those warps only; of
+//! several readers of a byte then one is remembered.
 
 use super::Problem;
 use super::global::misaligned;
-use super::registers::LANES;
+use super::order::{FIRST, Order};
 use crate::fault::FaultKind;
 use crate::memory::POISON;
 
-/// A tag's warp number when several warps read in one epoch.
-const SEVERAL: u16 = 63;
 const WARP_BITS: u32 = 6;
-/// Epochs that fit a tag; 0 is "never".
-const LAST_EPOCH: u16 = (1 << (16 - WARP_BITS)) - 1;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum State {
-    Uninitialised,
-    Written,
-    /// A `cp.async` will write it.
-    Pending,
-}
+/// A tag's warp when several warps read in one epoch; no warp has this number.
+const SEVERAL: u16 = (1 << WARP_BITS) - 1;
+/// The writer of a byte that nobody wrote.
+const NEVER: u16 = 0;
+/// An access before all that could race with it.
+const ANCIENT: u16 = 1 << WARP_BITS;
+/// The writer of a byte that a `cp.async` will write: later than every epoch.
+const PENDING: u16 = u16::MAX;
+/// Epochs of tags stay below it.
+const LAST_EPOCH: u32 = (1 << (16 - WARP_BITS)) - 1;
 
 /// How an access takes part in races.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,13 +39,14 @@ pub(crate) enum Kind {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     bytes: Vec<u8>,
-    state: Vec<State>,
     writers: Vec<u16>,
     readers: Vec<u16>,
     strong: Vec<u16>,
-    epoch: u16,
-    ordered: Vec<[u16; LANES]>,
-    check_initialised: bool,
+    pub(crate) order: Order,
+    /// What is taken from an epoch to make it fit a tag.
+    base: u32,
+    /// The highest tag that is over for each warp.
+    limits: Vec<u16>,
     check_races: bool,
     strong_used: bool,
 }
@@ -57,176 +56,204 @@ impl Shared {
     pub(crate) fn reset(&mut self, size: usize, warps: usize, check_initialised: bool, check_races: bool) {
         self.bytes.clear();
         self.bytes.resize(size, POISON);
-        self.state.clear();
-        self.state.resize(size, State::Uninitialised);
-        let tags = if check_races { size } else { 0 };
-        for list in [&mut self.writers, &mut self.readers, &mut self.strong] {
+        self.writers.clear();
+        self.writers.resize(size, if check_initialised { NEVER } else { ANCIENT });
+        for list in [&mut self.readers, &mut self.strong] {
             list.clear();
-            list.resize(tags, 0);
+            list.resize(size, 0);
         }
-        self.epoch = 1;
-        self.ordered.clear();
-        self.ordered.resize(warps, [0; LANES]);
-        self.check_initialised = check_initialised;
+        self.order.reset(warps);
+        self.base = 0;
+        self.limits.clear();
+        self.limits.resize(warps, 0);
         self.check_races = check_races && warps > 1;
         self.strong_used = false;
+        self.set_limits();
     }
 
-    /// The bytes of an aligned read.
-    #[inline]
-    pub(crate) fn read(
+    fn set_limits(&mut self) {
+        for (warp, limit) in self.limits.iter_mut().enumerate() {
+            // Without checks everything is over but what is pending.
+            let floor = if self.check_races {
+                self.order.floor(warp).saturating_sub(self.base).max(1)
+            } else {
+                LAST_EPOCH - 1
+            };
+            *limit = (floor as u16) << WARP_BITS | SEVERAL;
+        }
+    }
+
+    /// Reads aligned bytes, a power of two of them.
+    #[inline(always)]
+    pub(crate) fn read<const N: usize>(
         &mut self,
         address: u64,
-        size: u32,
         warp: usize,
         kind: Kind,
-    ) -> Result<&[u8], Box<Problem>> {
-        let start = self.check(address, size)?;
-        let range = start..start + size as usize;
-        let state = &self.state[range.clone()];
-        if state.iter().any(|&state| state != State::Written) {
-            self.refuse_read(start, size)?;
+    ) -> Result<[u8; N], Box<Problem>> {
+        let start = self.check::<N>(address)?;
+        let (limit, own) = (self.limits[warp], warp as u16);
+        let bad = match chunk::<N, _>(&self.writers, start) {
+            Some(tags) => {
+                tags.iter().fold(false, |bad, &tag| bad | (tag == NEVER) | suspicious(tag, limit, own))
+            }
+            None => true,
+        };
+        if bad || self.strong_used && self.meets_strong::<N>(start, warp, kind) {
+            self.examine(start, N, warp, kind)?;
         }
-        if self.check_races {
-            self.note(start, size as usize, warp, kind)?;
+        // A strong read is harmless to strong writes, which need to see plain reads alone.
+        if self.check_races && kind == Kind::Read {
+            let tag = self.tag(warp);
+            if let Some(tags) = chunk_mut::<N, _>(&mut self.readers, start) {
+                mark(tags, tag);
+            }
         }
-        Ok(&self.bytes[range])
+        Ok(chunk(&self.bytes, start).copied().unwrap_or([POISON; N]))
     }
 
-    /// Writes aligned bytes.
-    #[inline]
-    pub(crate) fn write(
+    /// Writes aligned bytes, a power of two of them.
+    #[inline(always)]
+    pub(crate) fn write<const N: usize>(
         &mut self,
         address: u64,
-        from: &[u8],
+        from: &[u8; N],
         warp: usize,
         kind: Kind,
     ) -> Result<(), Box<Problem>> {
-        let start = self.check(address, from.len() as u32)?;
-        let range = start..start + from.len();
-        if self.state[range.clone()].contains(&State::Pending) {
-            return Err(pending(start, from.len()));
+        let start = self.claim::<N>(address, warp, kind)?;
+        let tag = self.tag(warp);
+        if let Some(bytes) = chunk_mut(&mut self.bytes, start) {
+            *bytes = *from;
         }
-        if self.check_races {
-            self.note(start, from.len(), warp, kind)?;
+        match (kind, chunk_mut::<N, _>(&mut self.writers, start)) {
+            (Kind::StrongWrite, Some(writers)) => {
+                writers.iter_mut().filter(|tag| **tag == NEVER).for_each(|tag| *tag = ANCIENT);
+                self.strong_used = true;
+                if let Some(tags) = chunk_mut::<N, _>(&mut self.strong, start) {
+                    mark(tags, tag);
+                }
+            }
+            (_, Some(writers)) => *writers = [tag; N],
+            (_, None) => {}
         }
-        self.bytes[range.clone()].copy_from_slice(from);
-        self.state[range].fill(State::Written);
         Ok(())
     }
 
     /// Starts an asynchronous write: until [`Self::deliver`] the bytes may not be touched.
-    pub(crate) fn expect(&mut self, address: u64, size: u32, warp: usize) -> Result<(), Box<Problem>> {
-        let start = self.check(address, size)?;
-        let range = start..start + size as usize;
-        if self.state[range.clone()].contains(&State::Pending) {
-            return Err(pending(start, size as usize));
+    #[inline(always)]
+    pub(crate) fn expect<const N: usize>(&mut self, address: u64, warp: usize) -> Result<(), Box<Problem>> {
+        let start = self.claim::<N>(address, warp, Kind::Write)?;
+        if let (Some(bytes), Some(writers)) =
+            (chunk_mut(&mut self.bytes, start), chunk_mut(&mut self.writers, start))
+        {
+            *bytes = [POISON; N];
+            *writers = [PENDING; N];
         }
-        if self.check_races {
-            self.note(start, size as usize, warp, Kind::Write)?;
-        }
-        self.bytes[range.clone()].fill(POISON);
-        self.state[range].fill(State::Pending);
         Ok(())
     }
 
     /// Ends an asynchronous write: from here on it is as if `warp` had written now.
-    pub(crate) fn deliver(&mut self, address: u64, from: &[u8], warp: usize) {
-        let range = address as usize..address as usize + from.len();
-        self.bytes[range.clone()].copy_from_slice(from);
-        self.state[range.clone()].fill(State::Written);
-        if self.check_races {
-            self.writers[range].fill(self.epoch << WARP_BITS | warp as u16);
+    #[inline(always)]
+    pub(crate) fn deliver<const N: usize>(&mut self, start: usize, from: &[u8; N], warp: usize) {
+        let tag = self.tag(warp);
+        if let (Some(bytes), Some(writers)) =
+            (chunk_mut(&mut self.bytes, start), chunk_mut(&mut self.writers, start))
+        {
+            *bytes = *from;
+            *writers = [tag; N];
         }
     }
 
-    #[inline]
-    fn check(&self, address: u64, size: u32) -> Result<usize, Box<Problem>> {
-        if address >= self.bytes.len() as u64 || u64::from(size) > self.bytes.len() as u64 - address {
-            return Err(Problem::new(
-                FaultKind::OutOfBounds,
-                format!(
-                    "{size} bytes at offset {address} of shared memory, of which the block has {}",
-                    self.bytes.len()
-                ),
-            ));
+    /// Checks that a warp may write aligned bytes now.
+    #[inline(always)]
+    fn claim<const N: usize>(
+        &mut self,
+        address: u64,
+        warp: usize,
+        kind: Kind,
+    ) -> Result<usize, Box<Problem>> {
+        let start = self.check::<N>(address)?;
+        let (limit, own) = (self.limits[warp], warp as u16);
+        let any = |tags: &[u16; N]| tags.iter().fold(false, |any, &tag| any | suspicious(tag, limit, own));
+        let bad = match (chunk(&self.writers, start), chunk(&self.readers, start)) {
+            (Some(writers), Some(readers)) => any(writers) | any(readers),
+            _ => true,
+        };
+        if bad || self.strong_used && self.meets_strong::<N>(start, warp, kind) {
+            self.examine(start, N, warp, kind)?;
         }
-        if address & u64::from(size - 1) != 0 {
-            return Err(misaligned(address, size));
+        Ok(start)
+    }
+
+    /// Whether a plain access may race with an atomic one.
+    fn meets_strong<const N: usize>(&self, start: usize, warp: usize, kind: Kind) -> bool {
+        let (limit, own) = (self.limits[warp], warp as u16);
+        let any = |tags: &[u16; N]| tags.iter().fold(false, |any, &tag| any | suspicious(tag, limit, own));
+        matches!(kind, Kind::Read | Kind::Write) && chunk(&self.strong, start).is_some_and(any)
+    }
+
+    fn tag(&self, warp: usize) -> u16 {
+        ((self.order.epoch() - self.base) as u16) << WARP_BITS | warp as u16
+    }
+
+    #[inline(always)]
+    fn check<const N: usize>(&self, address: u64) -> Result<usize, Box<Problem>> {
+        let (size, n) = (self.bytes.len() as u64, N as u64);
+        if n > size || address > size - n {
+            return Err(self.outside(address, N));
+        }
+        if !address.is_multiple_of(n) {
+            return Err(misaligned(address, N as u32));
         }
         Ok(address as usize)
     }
 
     #[cold]
-    fn refuse_read(&self, start: usize, size: u32) -> Result<(), Box<Problem>> {
-        let bytes = start..start + size as usize;
-        if self.state[bytes.clone()].contains(&State::Pending) {
-            return Err(pending(start, size as usize));
-        }
-        if !self.check_initialised {
-            return Ok(());
-        }
-        let unwritten = bytes.filter(|&at| self.state[at] == State::Uninitialised).count();
-        Err(Problem::new(
-            FaultKind::Uninitialised,
-            format!("{unwritten} of {size} bytes at offset {start} of shared memory were never written"),
-        ))
-    }
-
-    /// Checks an access against the tags and leaves its own.
-    #[inline]
-    fn note(&mut self, start: usize, size: usize, warp: usize, kind: Kind) -> Result<(), Box<Problem>> {
-        let range = start..start + size;
-        let own = warp as u16;
-        let floor = self.floor(warp);
-        let suspicious = |tags: &[u16]| {
-            tags.iter().fold(false, |any, &tag| any | (tag >> WARP_BITS > floor && tag & SEVERAL != own))
-        };
-        let plain = matches!(kind, Kind::Read | Kind::Write);
-        let writes = matches!(kind, Kind::Write | Kind::StrongWrite);
-        let found = suspicious(&self.writers[range.clone()])
-            || writes && suspicious(&self.readers[range.clone()])
-            || plain && self.strong_used && suspicious(&self.strong[range.clone()]);
-        if found {
-            self.examine(start, size, warp, kind)?;
-        }
-        let tag = self.epoch << WARP_BITS | own;
-        match kind {
-            Kind::Write => self.writers[range].fill(tag),
-            Kind::Read => mark(&mut self.readers[range], tag),
-            // A strong read is harmless to strong writes, which need to see plain reads alone.
-            Kind::StrongRead => {}
-            Kind::StrongWrite => {
-                self.strong_used = true;
-                mark(&mut self.strong[range], tag);
-            }
-        }
-        Ok(())
-    }
-
-    /// The last epoch that is over for `warp` as far as all others are concerned.
-    #[inline]
-    fn floor(&self, warp: usize) -> u16 {
-        let others = self.ordered.len();
-        let ordered = &self.ordered[warp][..others];
-        ordered.iter().enumerate().filter(|&(v, _)| v != warp).map(|(_, &epoch)| epoch).min().unwrap_or(0)
+    fn outside(&self, address: u64, size: usize) -> Box<Problem> {
+        let have = self.bytes.len();
+        Problem::new(
+            FaultKind::OutOfBounds,
+            format!("{size} bytes at offset {address} of shared memory, of which the block has {have}"),
+        )
     }
 
     /// Looks at each tag with the warp it names.
     #[cold]
     fn examine(&self, start: usize, size: usize, warp: usize, kind: Kind) -> Result<(), Box<Problem>> {
-        let races = |tag: u16| {
-            let (epoch, other) = (tag >> WARP_BITS, tag & SEVERAL);
-            if other as usize == warp || epoch == 0 {
-                return None;
-            }
-            let ordered =
-                if other == SEVERAL { self.floor(warp) } else { self.ordered[warp][other as usize] };
-            (epoch > ordered).then_some(other)
-        };
+        let writers = &self.writers[start..start + size];
+        if writers.contains(&PENDING) {
+            return Err(Problem::new(
+                FaultKind::PendingAsyncCopy,
+                format!(
+                    "{size} bytes at offset {start} of shared memory belong to a cp.async that was not waited for"
+                ),
+            ));
+        }
         let (verb, writes) = match kind {
             Kind::Read | Kind::StrongRead => ("reads", false),
             Kind::Write | Kind::StrongWrite => ("writes", true),
+        };
+        let unwritten = writers.iter().filter(|&&tag| tag == NEVER).count();
+        if !writes && unwritten > 0 {
+            return Err(Problem::new(
+                FaultKind::Uninitialised,
+                format!("{unwritten} of {size} bytes at offset {start} of shared memory were never written"),
+            ));
+        }
+        if !self.check_races {
+            return Ok(());
+        }
+        let races = |tag: u16| {
+            let (epoch, other) = (u32::from(tag >> WARP_BITS) + self.base, tag & SEVERAL);
+            if usize::from(other) == warp || tag <= ANCIENT {
+                return None;
+            }
+            let over = match other {
+                SEVERAL => self.order.floor(warp),
+                other => self.order.before(warp, other.into()),
+            };
+            (epoch > over).then_some(other)
         };
         let plain = matches!(kind, Kind::Read | Kind::Write);
         for at in start..start + size {
@@ -250,54 +277,43 @@ impl Shared {
         Ok(())
     }
 
-    /// A barrier has completed: all that `arrived` (bits of warps) did comes before what `waited` will do.
+    /// A barrier has completed: see [`Order::synchronise`].
     pub(crate) fn synchronise(&mut self, arrived: u32, waited: u32) {
-        let warps = self.ordered.len();
-        let all = if warps >= 32 { u32::MAX } else { (1 << warps) - 1 };
-        if arrived == all && waited == all {
-            for ordered in &mut self.ordered {
-                *ordered = [self.epoch; LANES];
-            }
-        } else {
-            // What the arriving warps knew is handed on with what they did.
-            let mut known = [0; LANES];
-            for (v, known) in known.iter_mut().enumerate().take(warps) {
-                let seen = (0..warps).filter(|w| arrived >> w & 1 == 1).map(|w| self.ordered[w][v]);
-                *known = if arrived >> v & 1 == 1 { self.epoch } else { seen.max().unwrap_or(0) };
-            }
-            for w in (0..warps).filter(|w| waited >> w & 1 == 1) {
-                for (ordered, known) in self.ordered[w].iter_mut().zip(known) {
-                    *ordered = (*ordered).max(known);
-                }
-            }
-        }
-        self.epoch += 1;
-        if self.epoch == LAST_EPOCH {
+        self.order.synchronise(arrived, waited);
+        if self.order.epoch() - self.base == LAST_EPOCH {
             // Tags have run out: start again, blind to races across this point.
-            for tags in [&mut self.writers, &mut self.readers, &mut self.strong] {
-                tags.fill(0);
+            for tag in self.writers.iter_mut().filter(|tag| !matches!(**tag, NEVER | PENDING)) {
+                *tag = ANCIENT;
             }
-            self.ordered.fill([0; LANES]);
-            self.epoch = 1;
+            self.readers.fill(0);
+            self.strong.fill(0);
+            self.base = self.order.epoch() - FIRST;
         }
+        self.set_limits();
     }
 }
 
+/// Whether an access with that tag may race with one of warp `own` now.
+#[inline(always)]
+fn suspicious(tag: u16, limit: u16, own: u16) -> bool {
+    (tag > limit) & (tag & SEVERAL != own)
+}
+
+#[inline(always)]
+fn chunk<const N: usize, T>(list: &[T], start: usize) -> Option<&[T; N]> {
+    list.get(start..)?.first_chunk()
+}
+
+#[inline(always)]
+fn chunk_mut<const N: usize, T>(list: &mut [T], start: usize) -> Option<&mut [T; N]> {
+    list.get_mut(start..)?.first_chunk_mut()
+}
+
 /// Leaves a reader's tag: another warp's of this epoch becomes "several".
-#[inline]
-fn mark(tags: &mut [u16], own: u16) {
+#[inline(always)]
+fn mark<const N: usize>(tags: &mut [u16; N], own: u16) {
     for tag in tags {
         let same_epoch = *tag >> WARP_BITS == own >> WARP_BITS;
         *tag = if same_epoch && *tag != own { own | SEVERAL } else { own };
     }
-}
-
-#[cold]
-fn pending(start: usize, size: usize) -> Box<Problem> {
-    Problem::new(
-        FaultKind::PendingAsyncCopy,
-        format!(
-            "{size} bytes at offset {start} of shared memory belong to a cp.async that was not waited for"
-        ),
-    )
 }

@@ -48,6 +48,13 @@ impl Counters {
     /// Counts a warp's access to global memory: `size` bytes at each address.
     pub(crate) fn global_access(&mut self, addresses: &[u64], size: u64) {
         self.stats.global_accesses += 1;
+        // Most often each lane's bytes follow those of the lane before.
+        if let [first, .., last] = *addresses
+            && addresses.windows(2).all(|pair| pair[1].wrapping_sub(pair[0]) == size)
+        {
+            self.stats.global_sectors += (last + size - 1) / 32 - first / 32 + 1;
+            return;
+        }
         // Sorted already, nearly always.
         let mut sectors = [0u64; 64];
         let mut n = 0;
@@ -68,26 +75,37 @@ impl Counters {
 
     /// Counts the bank conflicts of a warp's access to shared memory. Lanes with wide accesses go in turns of 128
     /// bytes; in a turn a bank of four bytes serves one word, to any number of lanes.
-    pub(crate) fn shared_access(&mut self, addresses: &[u32], size: u32) {
-        let turn = (128 / size.max(4)) as usize;
-        let words = size.div_ceil(4);
-        for lanes in addresses.chunks(turn) {
-            let mut first = [u32::MAX; 32];
-            let mut depth = [0u8; 32];
-            let mut deepest = 1;
+    pub(crate) fn shared_access(&mut self, addresses: &[u64], size: u32) {
+        let size = u64::from(size.max(4));
+        let turn = 128 / size;
+        for lanes in addresses.chunks(turn as usize) {
+            // Without conflicts no place is met twice. An aligned access fills one of a turn's places of its size.
+            let (mut met, mut twice) = (0u32, false);
             for &address in lanes {
-                for word in address / 4..address / 4 + words {
-                    let bank = (word % 32) as usize;
-                    if first[bank] == word {
-                        continue;
-                    }
-                    // A word met before that is no longer the bank's latest counts twice: an upper bound.
-                    first[bank] = word;
-                    depth[bank] += 1;
-                    deepest = deepest.max(depth[bank]);
-                }
+                let place = 1 << (address / size % turn);
+                twice |= met & place != 0;
+                met |= place;
             }
-            self.stats.bank_conflicts += u64::from(deepest - 1);
+            if twice {
+                self.stats.bank_conflicts += u64::from(turns(lanes, size, turn) - 1);
+            }
         }
     }
+}
+
+/// How often the busiest place is asked for something that is not what it was asked before.
+fn turns(addresses: &[u64], size: u64, turn: u64) -> u8 {
+    let mut latest = [u64::MAX; 32];
+    let mut depth = [0u8; 32];
+    let mut deepest = 1;
+    for &address in addresses {
+        let place = (address / size % turn) as usize;
+        if latest[place] != address / size {
+            // Something met before that is no longer the place's latest counts twice: an upper bound.
+            latest[place] = address / size;
+            depth[place] += 1;
+            deepest = deepest.max(depth[place]);
+        }
+    }
+    deepest
 }

@@ -1,6 +1,6 @@
 //! A warp: its registers, where its lanes are, and what they wait for.
 
-use super::registers::{Class, FULL, LANES, Registers};
+use super::registers::{Class, FULL, LANES, Registers, each};
 use crate::decode::program::{Address, Constant, Guard, Program, Special, Value};
 use crate::memory::POISON;
 
@@ -18,6 +18,8 @@ pub(crate) struct Warp {
     pub(crate) parked: u32,
     /// Lanes at an instruction that needs others, which are elsewhere.
     pub(crate) held: u32,
+    /// Lanes that have written each register of [`Program::tracked`].
+    pub(crate) written: Vec<u32>,
     /// Instructions executed.
     pub(crate) executed: u64,
     /// Bytes of local memory, lane after lane, and whether each was written.
@@ -81,6 +83,8 @@ impl Warp {
         self.local_written.resize(local_bytes * LANES, false);
         // What a register holds before it is written is as good as random.
         let poison = u32::from_ne_bytes([POISON; 4]);
+        self.written.clear();
+        self.written.resize(program.tracked.len(), 0);
         self.registers.words.clear();
         self.registers.words.resize(program.words, [poison; LANES]);
         self.registers.doubles.clear();
@@ -148,6 +152,12 @@ impl Warp {
             return None;
         }
         let candidates = if stuck { lanes } else { free };
+        // Most often nobody has parted.
+        let first = self.positions[candidates.trailing_zeros() as usize];
+        if lanes == FULL && self.positions == [first; LANES] {
+            self.held = 0;
+            return Some(Group { position: first, lanes, limit: u32::MAX, stuck });
+        }
         let position = super::lanes_of(candidates).map(|lane| self.positions[lane]).min()?;
         let mut group = 0;
         let mut limit = u32::MAX;
@@ -185,10 +195,10 @@ impl Warp {
     pub(crate) fn addresses(&self, address: Address) -> [u64; LANES] {
         let Address { base, wide, offset } = address;
         if wide {
-            self.registers.doubles[base as usize].map(|base| base.wrapping_add_signed(offset))
+            each(&self.registers.doubles[base as usize], |base| base.wrapping_add_signed(offset))
         } else {
             // Addresses of 32 bits are those of shared memory, and wrap as such.
-            self.registers.words[base as usize].map(|base| u64::from(base.wrapping_add(offset as u32)))
+            each(&self.registers.words[base as usize], |base| u64::from(base.wrapping_add(offset as u32)))
         }
     }
 

@@ -109,11 +109,18 @@ impl<'a> Parser<'a> {
         let opcode = self.name()?;
         let mut operands = Vec::new();
         while !self.eat(";") {
-            operands.push(self.operand()?);
-            if !self.eat(",") {
-                self.expect(";")?;
-                break;
-            }
+            let operand = self.operand().and_then(|operand| {
+                if self.eat(",") || self.peek() == ";" {
+                    Ok(operand)
+                } else {
+                    self.error("expected `,` or `;`")
+                }
+            });
+            // An operand of a kind that no instruction here has: it is the instruction that is not known.
+            operands.push(operand.map_err(|error| PtxError {
+                message: format!("operands of `{opcode}`: {}", error.message),
+                ..error
+            })?);
         }
         Ok(Instruction { line, guard, opcode, operands })
     }

@@ -50,8 +50,12 @@ pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, PtxError> {
                 continue;
             }
             c if is_word(c) => {
+                at += 1;
                 while at < bytes.len() {
-                    if is_word(bytes[at]) {
+                    // Directives may stand without spaces between: `.reg.b32`.
+                    if c == b'.' && bytes[at] == b'.' {
+                        break;
+                    } else if is_word(bytes[at]) {
                         at += 1;
                     } else if bytes[at..].starts_with(b"::") {
                         at += 2;

@@ -139,10 +139,24 @@ impl Weights {
         Self { format, n, k, codes, scales, biases }
     }
 
+    /// The bytes of Q4_0 or Q8_0 blocks.
+    pub(crate) fn blocks(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (codes, &scale) in self.codes.chunks(32).zip(&self.scales) {
+            bytes.extend(f16::from_f32(scale).to_le_bytes());
+            match self.format {
+                Format::Q4_0 => {
+                    bytes.extend((0..16).map(|i| (codes[i] | codes[i + 16] << 4).cast_unsigned()))
+                }
+                _ => bytes.extend(codes.iter().map(|c| c.cast_unsigned())),
+            }
+        }
+        bytes
+    }
+
     /// The kernels' parameters that hold these weights: words, scales and, for affine ones, biases. GGUF formats go in
     /// as blocks, through the splitting kernels.
     pub(crate) fn upload(&self, device: &Device) -> Vec<Arg> {
-        let halves = |v: &[f32]| v.iter().map(|&x| f16::from_f32(x)).collect::<Vec<_>>();
         let bf16s = |v: &[f32]| v.iter().map(|&x| bf16::from_f32(x)).collect::<Vec<_>>();
         let blocks = self.n * self.k / 32;
         if let Format::Affine(_) = self.format {
@@ -154,20 +168,10 @@ impl Weights {
                 device.upload(&bf16s(&self.biases)),
             ];
         }
-        let mut bytes = Vec::new();
-        for (codes, scale) in self.codes.chunks(32).zip(halves(&self.scales)) {
-            bytes.extend(scale.to_le_bytes());
-            match self.format {
-                Format::Q4_0 => {
-                    bytes.extend((0..16).map(|i| (codes[i] | codes[i + 16] << 4).cast_unsigned()))
-                }
-                _ => bytes.extend(codes.iter().map(|c| c.cast_unsigned())),
-            }
-        }
         let (name, bytes_a_block) =
             if self.format == Format::Q4_0 { ("q4_0_split", 16) } else { ("q8_0_split", 32) };
         let (words, scales) = (device.reserve::<u8>(blocks * bytes_a_block), device.reserve::<f16>(blocks));
-        let args = [device.upload(&bytes), words, scales, Arg::U64(blocks)];
+        let args = [device.upload(&self.blocks()), words, scales, Arg::U64(blocks)];
         device.run(name, [blocks.div_ceil(256), 1], &args);
         vec![words, scales]
     }
