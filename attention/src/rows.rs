@@ -125,29 +125,31 @@ impl<'a> Rows<'a> {
         }
         let stride = vectors * LANES;
         let to = &mut to[..(range.1 - range.0) * stride];
-        match self.kind {
-            KvType::F16 => widen_halves(
-                bytes,
-                to,
-                |p| {
-                    // SAFETY: `widen_halves` calls it with 16 numbers.
-                    unsafe { s.load_f16(p) }
-                },
-                s,
-            ),
-            KvType::Bf16 => widen_halves(
-                bytes,
-                to,
-                |p| {
-                    // SAFETY: `widen_halves` calls it with 16 numbers.
-                    unsafe { s.load_bf16(p) }
-                },
-                s,
-            ),
-            KvType::Q8 => widen_q8(s, bytemuck::cast_slice(bytes), self.row_bytes, stride, to),
-            _ => widen_fp8(s, bytes, self.row_bytes, stride, to),
-        }
+        s.vectorize(Widen { rows: Rows { bytes, ..self }, stride, to: &mut *to });
         to
+    }
+}
+
+/// Widens all rows. A kernel of its own, so that it is compiled once for an ISA and not for every kind of tile.
+struct Widen<'a> {
+    rows: Rows<'a>,
+    stride: usize,
+    to: &'a mut [f32],
+}
+
+impl Kernel for Widen<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { rows: Rows { kind, bytes, row_bytes }, stride, to } = self;
+        match kind {
+            KvType::F32 => to.copy_from_slice(bytemuck::cast_slice(bytes)),
+            KvType::F16 => widen_f16(s, bytemuck::cast_slice(bytes), to),
+            KvType::Bf16 => widen_bf16(s, bytemuck::cast_slice(bytes), to),
+            KvType::Q8 => widen_q8(s, bytemuck::cast_slice(bytes), row_bytes, stride, to),
+            KvType::Fp8 => widen_fp8(s, bytes, row_bytes, stride, to),
+        }
     }
 }
 
@@ -159,12 +161,19 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Two-byte numbers, each 16 of them through `load`.
 #[inline(always)]
-fn widen_halves<S: Simd>(bytes: &[u8], to: &mut [f32], load: impl Fn(*const u16) -> S::F32, s: S) {
-    let from: &[u16] = bytemuck::cast_slice(bytes);
+fn widen_f16<S: Simd>(s: S, from: &[u16], to: &mut [f32]) {
     for (x, y) in from.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES)) {
-        s.store_slice(y, load(x.as_ptr()));
+        // SAFETY: `x` has 16 numbers.
+        s.store_slice(y, unsafe { s.load_f16(x.as_ptr()) });
+    }
+}
+
+#[inline(always)]
+fn widen_bf16<S: Simd>(s: S, from: &[u16], to: &mut [f32]) {
+    for (x, y) in from.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES)) {
+        // SAFETY: `x` has 16 numbers.
+        s.store_slice(y, unsafe { s.load_bf16(x.as_ptr()) });
     }
 }
 

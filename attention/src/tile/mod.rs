@@ -33,8 +33,8 @@ use crate::rows::{Element, KvType, Rows};
 use half::f16;
 use halfbyte_cpu_kernels::simd::{Kernel, LANES, Simd};
 use scores::scores;
-use soft_cap::soft_cap;
-use softmax::softmax;
+use soft_cap::SoftCap;
+use softmax::Softmax;
 use state::State;
 use values::add_values;
 
@@ -120,7 +120,7 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         for start in (first / BLOCK * BLOCK..last).step_by(BLOCK) {
             let range = (start, last.min(start + BLOCK));
             // One quad reads every number once, and halves are widened faster in registers.
-            if queries.n <= QUAD && self.keys.kind == KvType::F16 {
+            if VECTORS > 0 && queries.n <= QUAD && self.keys.kind == KvType::F16 {
                 let block: (&[f16], &[f16]) = (self.keys.halves(range), self.values.halves(range));
                 self.block(s, vectors, start, block, records);
                 continue;
@@ -192,13 +192,15 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         // SAFETY: `q` has `L` and `keys` has `any.1` times `vectors * 16` elements; `from < any.1 <= BLOCK`.
         unsafe { scores::<S, E, L>(s, vectors, q.as_ptr(), keys.as_ptr(), (from, any.1), weights) };
         if let Some(cap) = self.queries.params.soft_cap() {
-            soft_cap::<S, L>(s, cap, weights, from, any.1);
+            s.vectorize(SoftCap { cap, scores: &mut weights.0[..L], from, to: any.1 });
         }
         let mut alpha = [s.splat(1.0); L];
         for i in 0..L {
             if seen[i].0 < seen[i].1 {
                 let state = State::of(&mut records[i * record..][..record]);
-                alpha[i] = softmax(s, &mut weights.0[i], seen[i], state.max, state.sums);
+                let (scores, seen) = (&mut weights.0[i], seen[i]);
+                let kernel = Softmax { scores, seen, max: state.max, sums: state.sums };
+                alpha[i] = s.splat(s.vectorize(kernel));
             }
         }
         let (v, o) = (values.as_ptr(), records.as_mut_ptr());

@@ -1,23 +1,30 @@
 //! The bound of scores: `cap * tanh(x / cap)`.
 
-use super::Weights;
-use halfbyte_cpu_kernels::simd::{LANES, Simd, exp};
+use super::BLOCK;
+use halfbyte_cpu_kernels::simd::{Kernel, LANES, Simd, exp};
 
-/// Bounds the scores of `L` queries with the keys `from .. to` of a block, `from` being a multiple of 16. The numbers
-/// behind them, up to a whole vector, become others.
-#[inline(always)]
-pub(super) fn soft_cap<S: Simd, const L: usize>(
-    s: S,
-    cap: f32,
-    scores: &mut Weights,
-    from: usize,
-    to: usize,
-) {
-    let cap = s.splat(cap);
-    for scores in &mut scores.0[..L] {
-        for x in scores[from..to.next_multiple_of(LANES)].chunks_exact_mut(LANES) {
-            let y = s.mul(cap, tanh(s, s.div(s.load_slice(x), cap)));
-            s.store_slice(x, y);
+/// Bounds the scores with the keys `from .. to` of a block, `from` being a multiple of 16. The numbers behind them, up to
+/// a whole vector, become others.
+pub(super) struct SoftCap<'a> {
+    pub(super) cap: f32,
+    /// Of some queries.
+    pub(super) scores: &'a mut [[f32; BLOCK]],
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+impl Kernel for SoftCap<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let cap = s.splat(self.cap);
+        for scores in self.scores {
+            let scores = &mut scores[self.from..self.to.next_multiple_of(LANES)];
+            for x in scores.chunks_exact_mut(LANES) {
+                let y = s.mul(cap, tanh(s, s.div(s.load_slice(x), cap)));
+                s.store_slice(x, y);
+            }
         }
     }
 }

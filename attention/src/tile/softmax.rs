@@ -12,39 +12,48 @@
 
 use super::BLOCK;
 use super::state::finite_or_zero;
-use halfbyte_cpu_kernels::simd::{LANES, Simd, exp};
+use halfbyte_cpu_kernels::simd::{Kernel, LANES, Simd, exp};
 
-/// Turns the scores of the keys `seen.0 .. seen.1` into weights in place and gives `alpha` in all lanes. `sums` has 16
-/// elements, `seen.0 < seen.1 <= BLOCK`; what lies around them becomes weights of 0 up to whole vectors.
-#[inline(always)]
-pub(super) fn softmax<S: Simd>(
-    s: S,
-    scores: &mut [f32; BLOCK],
-    seen: (usize, usize),
-    max: &mut f32,
-    sums: &mut [f32],
-) -> S::F32 {
-    let used = (seen.0 - seen.0 % LANES, seen.1.next_multiple_of(LANES));
-    scores[used.0..seen.0].fill(f32::NEG_INFINITY);
-    scores[seen.1..used.1].fill(f32::NEG_INFINITY);
-    let scores = &mut scores[used.0..used.1];
-    let mut largest = s.splat(f32::NEG_INFINITY);
-    for x in scores.chunks_exact(LANES) {
-        largest = s.max(largest, s.load_slice(x));
+/// Turns the scores of the keys `seen.0 .. seen.1` into weights in place and gives `alpha`. A kernel of its own, so
+/// that it is compiled once for an ISA and not for every kind of tile.
+pub(super) struct Softmax<'a> {
+    /// What lies around the keys seen becomes weights of 0 up to whole vectors.
+    pub(super) scores: &'a mut [f32; BLOCK],
+    /// `seen.0 < seen.1 <= BLOCK`.
+    pub(super) seen: (usize, usize),
+    pub(super) max: &'a mut f32,
+    /// 16 elements.
+    pub(super) sums: &'a mut [f32],
+}
+
+impl Kernel for Softmax<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f32 {
+        let Self { scores, seen, max, sums } = self;
+        let used = (seen.0 - seen.0 % LANES, seen.1.next_multiple_of(LANES));
+        scores[used.0..seen.0].fill(f32::NEG_INFINITY);
+        scores[seen.1..used.1].fill(f32::NEG_INFINITY);
+        let scores = &mut scores[used.0..used.1];
+        let mut largest = s.splat(f32::NEG_INFINITY);
+        for x in scores.chunks_exact(LANES) {
+            largest = s.max(largest, s.load_slice(x));
+        }
+        let largest = s.reduce_max(largest);
+        let new = if *max > largest { *max } else { largest };
+        let base = s.splat(finite_or_zero(new));
+        // Seldom does a late block raise the maximum; without a change the formula gives exactly 1.
+        let unchanged = *max == new && new.is_finite();
+        let alpha = if unchanged { s.splat(1.0) } else { exp(s, s.sub(s.splat(*max), base)) };
+        let mut sum = s.mul(s.load_slice(sums), alpha);
+        for x in scores.chunks_exact_mut(LANES) {
+            let p = exp(s, s.sub(s.load_slice(x), base));
+            s.store_slice(x, p);
+            sum = s.add(sum, p);
+        }
+        *max = new;
+        s.store_slice(sums, sum);
+        s.to_array(alpha)[0]
     }
-    let largest = s.reduce_max(largest);
-    let new = if *max > largest { *max } else { largest };
-    let base = s.splat(finite_or_zero(new));
-    // Seldom does a late block raise the maximum; without a change the formula gives exactly 1.
-    let unchanged = *max == new && new.is_finite();
-    let alpha = if unchanged { s.splat(1.0) } else { exp(s, s.sub(s.splat(*max), base)) };
-    let mut sum = s.mul(s.load_slice(sums), alpha);
-    for x in scores.chunks_exact_mut(LANES) {
-        let p = exp(s, s.sub(s.load_slice(x), base));
-        s.store_slice(x, p);
-        sum = s.add(sum, p);
-    }
-    *max = new;
-    s.store_slice(sums, sum);
-    alpha
 }
