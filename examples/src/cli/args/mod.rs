@@ -1,5 +1,11 @@
 //! What can be said on the command line. The doc comments are the help texts.
 
+mod evaluation;
+mod weights;
+
+pub(crate) use evaluation::{EvaluationArgs, KlArgs, LogitsArgs, PerplexityArgs};
+pub(crate) use weights::{CompareArgs, FormatArg, ImatrixArgs, ImatrixFormatArg, MethodArg, QuantizeArgs};
+
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -91,7 +97,7 @@ pub(crate) struct GlobalArgs {
     pub(crate) prompt_precision: Option<PromptPrecisionArg>,
     /// Quantize the weights when the model is loaded, as `halfbyte quantize` would: q4_0, q4_1 or q8_0, with a method
     /// behind a colon if wanted (q4_0:optimal)
-    #[arg(long, global = true, value_name = "TYPE[:METHOD]", value_parser = parse_load_as)]
+    #[arg(long, global = true, value_name = "TYPE[:METHOD]", value_parser = weights::parse_load_as)]
     pub(crate) load_as: Option<(FormatArg, Option<MethodArg>)>,
     /// Use weights where the file has them instead of copies in the kernels' order: slower, but memory is shared with
     /// other programs that have the file open
@@ -352,314 +358,6 @@ pub(crate) struct TokenizeArgs {
     pub(crate) json: bool,
 }
 
-const LOGITS_EXAMPLES: &str = "\
-Examples:
-  halfbyte logits --model M.gguf --prompt 'The capital of France is' --top 3
-  halfbyte logits --model M.gguf --ids 504,3575,282 --activations f32 --json";
-
-/// Show what the model expects after every token of a text.
-#[derive(Debug, Args)]
-#[command(after_help = LOGITS_EXAMPLES)]
-pub(crate) struct LogitsArgs {
-    #[command(flatten)]
-    pub(crate) input: LogitsInput,
-    /// Tokens to list for each position, the likeliest first
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub(crate) top: usize,
-    /// Read the names of control tokens in the prompt as the tokens
-    #[arg(long)]
-    pub(crate) special: bool,
-    /// One JSON object on stdout: ids and, for each position, top_ids, top_logits and logsumexp
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-pub(crate) struct LogitsInput {
-    /// The text
-    #[arg(long, short = 'p', value_name = "TEXT", allow_hyphen_values = true)]
-    pub(crate) prompt: Option<String>,
-    /// The text's token ids, with commas between
-    #[arg(long, value_name = "IDS", value_delimiter = ',', value_parser = parse_id)]
-    pub(crate) ids: Option<Vec<u32>>,
-}
-
-/// The text that models are measured on, and how it is cut.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct EvaluationArgs {
-    /// The text, in UTF-8; names of control tokens in it are text
-    #[arg(long, value_name = "FILE")]
-    pub(crate) text: PathBuf,
-    /// Tokens from the start of a window to the next one's, 1 to --ctx (see below) [default: llama.cpp's rule]
-    #[arg(long, value_name = "S", value_parser = parse_positive)]
-    pub(crate) stride: Option<usize>,
-    /// Stop after so many windows [default: all]
-    #[arg(long, value_name = "N", value_parser = parse_positive)]
-    pub(crate) windows: Option<usize>,
-    /// One JSON object on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// How windows are cut, for the help of those who cut them.
-macro_rules! windows_help {
-    () => {
-        "\
-The text is tokenized whole and cut into windows of --ctx tokens [default: 512, or what the model was trained for if
-less], each of which starts from an empty context. What is left at the end is dropped. If the model begins its texts
-with a token of its own, that stands in the place of every window's first token. The first token is never scored.
-
-Without --stride, the rule of llama.cpp's perplexity, for figures to set beside its own: the windows lie side by side,
-and of each the second half is scored, tokens ctx/2+1 to ctx-1 counted from 0 (255 of 512).
-With --stride S below --ctx: windows start S tokens apart. The first scores all its tokens but its first, each later
-one its last S: every token from the second on is scored once, all beyond the first window with at least ctx-S before.
-With --stride equal to --ctx: windows side by side, each scored from its second token on.
-
-Ctrl-C ends it with the figures of the windows done by then (\"complete\": false in JSON) and exit code 1."
-    };
-}
-
-const PERPLEXITY_HELP: &str = concat!(
-    "\
-Examples:
-  halfbyte perplexity --model M.gguf --text wiki.test.raw
-  halfbyte perplexity --model M.gguf --text novel.txt --ctx 1024 --stride 512 --json
-
-",
-    windows_help!(),
-    "
-
-The loss is the mean of -ln p over the scored tokens, with the standard error of the mean; the perplexity is its exp,
-with that error times the perplexity."
-);
-
-/// Measure how well a model predicts a text.
-#[derive(Debug, Args)]
-#[command(after_help = PERPLEXITY_HELP)]
-pub(crate) struct PerplexityArgs {
-    #[command(flatten)]
-    pub(crate) evaluation: EvaluationArgs,
-}
-
-const KL_HELP: &str = concat!(
-    "\
-Examples:
-  halfbyte kl --base F16.gguf --model Q4_0.gguf --text wiki.test.raw
-  halfbyte kl --model Q8_0.gguf --text novel.txt    what int8 activations and the f16 KV cache cost
-
-",
-    windows_help!(),
-    "
-
-KL is the divergence of the model's distribution over the next token from the base's, in nats, for every scored token."
-);
-
-/// Measure how far a model's predictions are from another's.
-#[derive(Debug, Args)]
-#[command(after_help = KL_HELP)]
-pub(crate) struct KlArgs {
-    /// Model file to compare with, of the same vocabulary [default: the same as --model]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) base: Option<PathBuf>,
-    /// --activations of the base
-    #[arg(long, value_name = "TYPE", value_enum, default_value_t = ActivationsArg::F32)]
-    pub(crate) base_activations: ActivationsArg,
-    /// --kv-cache of the base [default: f16 with int8 activations, f32 with f32]
-    #[arg(long, value_name = "TYPE", value_enum)]
-    pub(crate) base_kv_cache: Option<KvCacheArg>,
-    #[command(flatten)]
-    pub(crate) evaluation: EvaluationArgs,
-}
-
-const QUANTIZE_HELP: &str = "\
-Examples:
-  halfbyte quantize F16.gguf Q4_0.gguf --type q4_0
-  halfbyte quantize F16.gguf Q4_0.gguf --type q4_0 --keep token_embd.weight=q8_0 --keep '*.ffn_down.*=q4_1'
-  halfbyte quantize F16.gguf Q4_0.gguf --type q4_0 --method gptq --calibrate text.txt
-  halfbyte quantize F16.gguf Q4_0.gguf --type q4_0 --imatrix F16.imatrix.gguf
-  halfbyte quantize Q4_K_M.gguf F16.gguf --type f16 --json | jq .relative_squared_error
-
-Tensors of two dimensions get the type; norms, biases and other vectors stay as they are, and so does a tensor that
-has the type already. The new file appears when it is complete; ended before, OUT is as it was.
-
-Methods, for q4_0 and q4_1; size and speed of the result are the same for all:
-  max7     each group's biggest weight divided by 7 (q4_0)
-  max      the extremes of a group at the ends of the range, as other programs do [default for q4_1]
-  fit      twenty tries a group, the one with the least squared error [default for q4_0]
-  optimal  the least squared error there is; some ten times slower (q4_0)
-  gptq     weights rounded so that errors cancel in the outputs that a text gives; minutes, and by far the best
-
-fit and optimal can weigh columns by importance: from a file (--imatrix) or measured on a text (--calibrate). gptq needs
-a text. It keeps finished tensors in OUT.partial: stopped, it goes on from there when the same command is given again.
-
-The error is sum (w - q)^2 / sum w^2, with the weights w of IN and q of OUT; vectors are not in the total.";
-
-/// Convert a model's weights to another type.
-#[derive(Debug, Args)]
-#[command(after_help = QUANTIZE_HELP)]
-pub(crate) struct QuantizeArgs {
-    /// Model file
-    #[arg(value_name = "IN")]
-    pub(crate) input: PathBuf,
-    /// The file to write
-    #[arg(value_name = "OUT")]
-    pub(crate) output: PathBuf,
-    /// Type of the weights
-    #[arg(long = "type", value_name = "TYPE", value_enum)]
-    pub(crate) ty: FormatArg,
-    /// How q4_0 and q4_1 choose scales and codes
-    #[arg(long, value_name = "NAME", value_enum)]
-    pub(crate) method: Option<MethodArg>,
-    /// Importance of columns, as `halfbyte imatrix` and llama.cpp write it
-    #[arg(long, value_name = "FILE")]
-    pub(crate) imatrix: Option<PathBuf>,
-    /// A text like those that the model is for: what its matrices see on it decides what matters
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) calibrate: Option<PathBuf>,
-    /// Tokens of the text to use, in windows of --ctx (512)
-    #[arg(long, value_name = "N", default_value_t = 32768, value_parser = parse_positive, requires = "calibrate")]
-    pub(crate) calibrate_tokens: usize,
-    /// gptq: share of the mean second moment that is added to all of them
-    #[arg(long, value_name = "SHARE", default_value_t = 0.01, value_parser = parse_damping)]
-    pub(crate) damping: f64,
-    /// gptq: take columns as they lie, not those with the largest activations first
-    #[arg(long)]
-    pub(crate) natural_order: bool,
-    /// Fail where weights would be quantized without the importance or the damping asked for
-    #[arg(long)]
-    pub(crate) strict: bool,
-    /// Take weights beyond a type's range to its end instead of failing
-    #[arg(long)]
-    pub(crate) saturate: bool,
-    /// Another type for the tensors whose names fit a pattern (* any text, ? any character); the last that fits counts
-    #[arg(long, value_name = "PATTERN=TYPE", value_parser = parse_keep)]
-    pub(crate) keep: Vec<KeepArg>,
-    /// Replace OUT if it exists
-    #[arg(long)]
-    pub(crate) force: bool,
-    /// One JSON object on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FormatArg {
-    F32,
-    F16,
-    #[value(name = "q8_0")]
-    Q8_0,
-    #[value(name = "q4_0")]
-    Q4_0,
-    #[value(name = "q4_1")]
-    Q4_1,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MethodArg {
-    Max7,
-    Max,
-    Fit,
-    Optimal,
-    Gptq,
-}
-
-impl MethodArg {
-    /// The name on the command line.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Max7 => "max7",
-            Self::Max => "max",
-            Self::Fit => "fit",
-            Self::Optimal => "optimal",
-            Self::Gptq => "gptq",
-        }
-    }
-}
-
-/// A type for the tensors of a pattern.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeepArg {
-    pub(crate) pattern: String,
-    pub(crate) ty: FormatArg,
-}
-
-const IMATRIX_HELP: &str = "\
-Examples:
-  halfbyte imatrix --model F16.gguf --text text.txt F16.imatrix.gguf
-  halfbyte imatrix --model F16.gguf --text more.txt both.gguf --merge F16.imatrix.gguf
-  halfbyte quantize F16.gguf Q4_0.gguf --type q4_0 --imatrix F16.imatrix.gguf
-
-Written are sums of squared activations for every column of every matrix, the output matrix too (by the embedding's name
-where the two are one), in the formats that llama.cpp's tools read. The text is cut into windows of --ctx tokens [default:
-512]; what is left at the end is dropped.";
-
-/// Measure on a text which columns of a model's matrices matter.
-#[derive(Debug, Args)]
-#[command(after_help = IMATRIX_HELP)]
-pub(crate) struct ImatrixArgs {
-    /// The file to write
-    #[arg(value_name = "OUT")]
-    pub(crate) output: PathBuf,
-    /// The text, in UTF-8; names of control tokens in it are text
-    #[arg(long, value_name = "FILE")]
-    pub(crate) text: PathBuf,
-    /// Tokens of the text to use [default: all]
-    #[arg(long, value_name = "N", value_parser = parse_positive)]
-    pub(crate) tokens: Option<usize>,
-    /// Add what these files hold
-    #[arg(long, value_name = "FILE")]
-    pub(crate) merge: Vec<PathBuf>,
-    /// gguf, or dat, which older programs read
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = ImatrixFormatArg::Gguf)]
-    pub(crate) format: ImatrixFormatArg,
-    /// Replace OUT if it exists
-    #[arg(long)]
-    pub(crate) force: bool,
-    /// One JSON object on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ImatrixFormatArg {
-    Gguf,
-    Dat,
-}
-
-const COMPARE_HELP: &str = "\
-Examples:
-  halfbyte compare F16.gguf Q4_0.gguf
-  halfbyte compare F16.gguf Q4_0.gguf --text text.txt
-
-The error is sum (a - b)^2 / sum a^2, in the total over all tensors but vectors. Tensors of other shapes, or in one file
-alone, are named; the exit code is then 1.
-
-With --text, the matrices of both files are multiplied by the inputs x that those of A get on the text: the output error
-of a matrix is sum |A x - B x|^2 / sum |A x|^2, in the total the mean over the matrices. The text is cut into windows of
---ctx tokens [default: 512].";
-
-/// Measure how far a file's weights are from another's.
-#[derive(Debug, Args)]
-#[command(after_help = COMPARE_HELP)]
-pub(crate) struct CompareArgs {
-    /// Model file
-    #[arg(value_name = "A")]
-    pub(crate) a: PathBuf,
-    /// Model file that is made from it
-    #[arg(value_name = "B")]
-    pub(crate) b: PathBuf,
-    /// A text, in UTF-8, to measure the errors of the matrices' outputs on
-    #[arg(long, value_name = "FILE")]
-    pub(crate) text: Option<PathBuf>,
-    /// Tokens of the text to use
-    #[arg(long, value_name = "N", default_value_t = 2048, requires = "text")]
-    pub(crate) tokens: usize,
-    /// One JSON object on stdout
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 const BENCH_EXAMPLES: &str = "\
 Examples:
   halfbyte bench --model M.gguf
@@ -731,20 +429,32 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
-/// A type, and a method behind a colon.
-fn parse_load_as(text: &str) -> Result<(FormatArg, Option<MethodArg>), String> {
-    let (ty, method) = text.split_once(':').map_or((text, None), |(ty, method)| (ty, Some(method)));
-    let ty = match FormatArg::from_str(ty, false) {
-        Ok(ty @ (FormatArg::Q4_0 | FormatArg::Q4_1 | FormatArg::Q8_0)) => ty,
-        _ => return Err(format!("{ty:?}: expected q4_0, q4_1 or q8_0")),
-    };
-    let method = match method.map(|name| MethodArg::from_str(name, false)) {
-        None => None,
-        Some(Ok(method @ (MethodArg::Max | MethodArg::Fit))) if ty != FormatArg::Q8_0 => Some(method),
-        Some(Ok(method @ (MethodArg::Max7 | MethodArg::Optimal))) if ty == FormatArg::Q4_0 => Some(method),
-        Some(_) => return Err("expected max, fit, and for q4_0 max7 or optimal, behind the colon".to_owned()),
-    };
-    Ok((ty, method))
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  halfbyte completions bash > ~/.local/share/bash-completion/completions/halfbyte
+  halfbyte completions fish > ~/.config/fish/completions/halfbyte.fish
+  halfbyte completions zsh > \"${fpath[1]}/_halfbyte\"";
+
+/// Write a script that completes this program's options in a shell.
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_EXAMPLES)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum)]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  halfbyte man ~/.local/share/man/man1 && man halfbyte-chat";
+
+/// Write the manual pages: halfbyte.1, and one for each command.
+#[derive(Debug, Args)]
+#[command(after_help = MAN_EXAMPLES)]
+pub(crate) struct ManArgs {
+    /// Folder to write to; it is made if it is not there
+    #[arg(value_name = "FOLDER")]
+    pub(crate) folder: PathBuf,
 }
 
 fn parse_positive(text: &str) -> Result<usize, String> {
@@ -762,30 +472,9 @@ fn parse_speculate(text: &str) -> Result<SpeculateArg, String> {
     }
 }
 
-fn parse_damping(text: &str) -> Result<f64, String> {
-    let damping = text.parse().ok().filter(|d| (0.0..=1.0).contains(d));
-    damping.ok_or_else(|| "expected a number from 0 to 1".to_owned())
-}
-
 fn parse_threads(text: &str) -> Result<usize, String> {
     let n = text.trim().parse().ok().filter(|n| (1..=MAX_THREADS).contains(n));
     n.ok_or_else(|| format!("expected a whole number from 1 to {MAX_THREADS}"))
-}
-
-fn parse_id(text: &str) -> Result<u32, String> {
-    text.trim().parse().map_err(|_| format!("expected a token id, a number from 0 to {}", u32::MAX))
-}
-
-fn parse_keep(text: &str) -> Result<KeepArg, String> {
-    // Type names have no `=`, so that a pattern may.
-    let (pattern, ty) =
-        text.rsplit_once('=').ok_or("expected PATTERN=TYPE, such as token_embd.weight=q8_0")?;
-    let ty = FormatArg::from_str(ty, false).map_err(|_| {
-        let names = FormatArg::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-        let names: Vec<_> = names.map(|value| value.get_name().to_owned()).collect();
-        format!("{ty:?} is not a type: expected one of {}", names.join(", "))
-    })?;
-    Ok(KeepArg { pattern: pattern.to_owned(), ty })
 }
 
 #[cfg(test)]
@@ -829,32 +518,4 @@ mod tests {
         assert_eq!(error(&["halfbyte", "--version"]).kind(), ErrorKind::DisplayVersion);
         assert_eq!(error(&["halfbyte", "walk"]).kind(), ErrorKind::InvalidSubcommand);
     }
-}
-
-const COMPLETIONS_EXAMPLES: &str = "\
-Examples:
-  halfbyte completions bash > ~/.local/share/bash-completion/completions/halfbyte
-  halfbyte completions fish > ~/.config/fish/completions/halfbyte.fish
-  halfbyte completions zsh > \"${fpath[1]}/_halfbyte\"";
-
-/// Write a script that completes this program's options in a shell.
-#[derive(Debug, Args)]
-#[command(after_help = COMPLETIONS_EXAMPLES)]
-pub(crate) struct CompletionsArgs {
-    /// The shell
-    #[arg(value_enum)]
-    pub(crate) shell: clap_complete::Shell,
-}
-
-const MAN_EXAMPLES: &str = "\
-Examples:
-  halfbyte man ~/.local/share/man/man1 && man halfbyte-chat";
-
-/// Write the manual pages: halfbyte.1, and one for each command.
-#[derive(Debug, Args)]
-#[command(after_help = MAN_EXAMPLES)]
-pub(crate) struct ManArgs {
-    /// Folder to write to; it is made if it is not there
-    #[arg(value_name = "FOLDER")]
-    pub(crate) folder: PathBuf,
 }
