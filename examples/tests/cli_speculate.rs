@@ -51,7 +51,7 @@ fn what_can_not_draft_is_named() {
     let other = plain_model(&dir);
     let other = other.to_str().unwrap();
     let error = run(&["run", "--prompt", "x", "--draft-model", other]).error();
-    assert!(error.contains("draft model has 258: expected the same vocabulary"), "{error}");
+    assert!(error.contains("draft model 258: expected the same vocabulary"), "{error}");
     let error = run(&["run", "--prompt", "x", "--draft-model", "none.gguf"]).error();
     assert!(error.starts_with("--draft-model: ") && error.contains("none.gguf"), "{error}");
     let error = run(&["run", "--draft-model", other, "--speculate", "off"]).error();

@@ -9,7 +9,7 @@
 //!
 //! A row's logits do not depend on the rows beside it, to the bit, and the sampler is asked once for every token of the
 //! reply, in order: so a reply is the same with drafts and without, whether greedy or sampled. Drafts decide the
-//! speed alone, and [`pricing`] decides on them.
+//! speed alone, and prices, measured as it goes, decide on them.
 
 mod lookup;
 mod pricing;
