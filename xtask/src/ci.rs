@@ -5,6 +5,15 @@ use crate::{clients, contract, fetch_model, outside, pool, ptx, readme, shell};
 use anyhow::Result;
 use std::process::Command;
 
+/// The crates whose results could differ with the optimizer's level: all their tests run optimised, too. (The emulator's
+/// are optimised in debug builds as well.)
+const COMPUTE: [&str; 5] =
+    ["halfbyte-threadpool", "halfbyte-q8", "halfbyte-q4", "halfbyte-cpu-kernels", "halfbyte-attention"];
+
+/// The tests that take whole models through the kernels. What is about files and words is tested in debug alone.
+const MODEL_TESTS: [&str; 7] =
+    ["architectures", "batch", "checkpoints", "embedded_model", "packed", "smollm2_model", "speculate"];
+
 /// Runs every check, the quick ones first, and stops at the first that fails.
 ///
 /// # Errors
@@ -21,11 +30,17 @@ pub(crate) fn run() -> Result<()> {
     )?;
     kernels()?;
     fetch_model::run()?;
-    shell::run(
-        Command::new("cargo")
-            .args(["test", "--workspace", "--locked", "--release"])
-            .env("HALFBYTE_REQUIRE_MODEL", "1"),
-    )?;
+    let optimised = |package: &[&str], tests: &[&str]| {
+        shell::run(
+            Command::new("cargo")
+                .args(["test", "--locked", "--release"])
+                .args(package.iter().flat_map(|name| ["--package", name]))
+                .args(tests.iter().flat_map(|test| ["--test", test]))
+                .env("HALFBYTE_REQUIRE_MODEL", "1"),
+        )
+    };
+    optimised(&COMPUTE, &[])?;
+    optimised(&["halfbyte-examples"], &MODEL_TESTS)?;
     shell::cargo("test -p halfbyte-cuda-driver --all-features --locked --release")?;
     shell::cargo("test -p halfbyte-attention --features cuda --locked --release --test cuda")?;
     clients::run()?;

@@ -21,7 +21,7 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
-    /// Everything that CI checks: format, lints, docs, tests in debug and release, the thread pool's proofs, the
+    /// Everything that CI checks: format, lints, docs, tests in debug and optimised, the thread pool's proofs, the
     /// README's commands.
     Ci,
     /// The server's tests with OpenAI's Python client and with a browser (Chromium and chromedriver have to be there).
