@@ -150,7 +150,7 @@ fn files_that_are_no_models_are_named_with_the_reason() {
     std::fs::write(path("empty"), "").unwrap();
     let error = |model: &str| run(&["run", "--model", model]).error();
     assert!(error(&path("none")).starts_with(&format!("cannot open {}: ", path("none"))));
-    assert!(error(&path("")).contains("is a directory: expected a regular file"));
+    assert!(error(&path("")).contains("is a directory without config.json: expected a GGUF file"));
     assert!(error(&path("text")).starts_with(&format!("{}: not a GGUF file", path("text"))));
     assert!(error(&path("empty")).ends_with("is empty: expected a GGUF file"));
 }
