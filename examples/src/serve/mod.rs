@@ -90,7 +90,7 @@ pub enum ServeError {
 /// host are answered, so that no web page can reach the server under a name of its own.
 ///
 /// # Errors
-/// [`ServeError::NoSlots`]; [`ServeError::Socket`], and then no request has been lost that was answered.
+/// [`ServeError::NoSlots`], [`ServeError::Metrics`], [`ServeError::Socket`].
 pub fn serve(
     sessions: Vec<Session<'_>>,
     tokenizer: Tokenizer,
@@ -110,7 +110,7 @@ pub fn serve(
         // The channel ends with the server, and the scheduler with the channel.
         let server = scope.spawn(move || http::run(app, listener, stop));
         Scheduler::new(sessions, &tokenizer, metrics).run(&jobs);
-        // If the scheduler panics, the server answers that nobody computes, and goes on.
+        // Owned here, so that it is gone if the scheduler panics: the server then says that nobody computes.
         drop(jobs);
         match server.join() {
             Ok(served) => served.map_err(|source| ServeError::Socket { address, source }),

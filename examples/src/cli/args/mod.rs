@@ -89,7 +89,8 @@ pub(crate) struct GlobalArgs {
     /// How keys and values are kept: q8 and fp8 take half of f16's memory [default: f16 with int8 activations, f32 with f32]
     #[arg(long, global = true, value_name = "TYPE", value_enum)]
     pub(crate) kv_cache: Option<KvCacheArg>,
-    /// Where `run` and `chat` compute; cuda-emulator stands for a GPU that is not there, and is slow
+    /// Where `run` and `chat` compute; cuda-emulator stands for a GPU that is not there, and is slow. --threads, --isa,
+    /// --activations and --no-pack are the CPU's, and keys and values are bf16 by default, or fp8
     #[arg(long, global = true, value_name = "DEVICE", value_enum, default_value_t = DeviceArg::Cpu)]
     pub(crate) device: DeviceArg,
     /// What a prompt's activations are rounded to on a CUDA device [default: bf16]
