@@ -1,8 +1,10 @@
 //! SwiGLU, residual addition and softmax.
 
 use crate::error::{Error, check_len};
+use crate::quantize::{Groups, by_pieces, resize};
 use crate::simd::{Kernel, LANES, Simd, exp};
 use crate::{Context, Isa};
+use halfbyte_q8::{Activations, GROUP};
 
 /// Elements a work item of an elementwise kernel takes: enough that handing it over costs little beside it.
 const CHUNK: usize = 4096;
@@ -25,6 +27,33 @@ pub fn swiglu(ctx: Context<'_>, gate: &[f32], up: &[f32], y: &mut [f32]) -> Resu
     Ok(())
 }
 
+/// [`swiglu`] of `rows` rows and [`crate::quantize_activations`] of its result in one pass, with the same bits: `out`
+/// takes the shape `rows` x `gate.len() / rows`.
+///
+/// # Errors
+/// [`Error::Length`] if the lengths differ, [`Error::Group`] if `gate` is no `rows` rows, or these are no multiple of 32
+/// long. `out` is as it was then.
+pub fn swiglu_quantize(
+    ctx: Context<'_>,
+    gate: &[f32],
+    up: &[f32],
+    rows: usize,
+    out: &mut Activations,
+) -> Result<(), Error> {
+    check_len("up", gate.len(), up.len())?;
+    if !gate.len().is_multiple_of(rows) {
+        return Err(Error::Group { what: "elements of gate, by rows", cols: gate.len(), group: rows });
+    }
+    resize(out, rows, gate.len().checked_div(rows).unwrap_or(0))?;
+    let groups = gate.len() / GROUP;
+    let groups_a_piece = groups.div_ceil(4 * ctx.pool.threads()).max(CHUNK / GROUP);
+    by_pieces(ctx, out, groups_a_piece, |first, groups| {
+        let elements = first * GROUP..(first + groups.len()) * GROUP;
+        ctx.isa.dispatch(SwiGluGroups { gate: &gate[elements.clone()], up: &up[elements], groups });
+    });
+    Ok(())
+}
+
 struct SwiGlu<'a> {
     gate: &'a [f32],
     up: &'a [f32],
@@ -41,6 +70,7 @@ fn swiglu_vector<S: Simd>(s: S, gate: S::F32, up: S::F32) -> S::F32 {
 
 impl Kernel for SwiGlu<'_> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
@@ -51,6 +81,27 @@ impl Kernel for SwiGlu<'_> {
         }
         let v = swiglu_vector(s, s.load_partial(&self.gate[full..]), s.load_partial(&self.up[full..]));
         s.store_partial(&mut self.y[full..], v);
+    }
+}
+
+struct SwiGluGroups<'a> {
+    gate: &'a [f32],
+    up: &'a [f32],
+    groups: Groups<'a>,
+}
+
+impl Kernel for SwiGluGroups<'_> {
+    type Output = ();
+    const INTEGER_DOTS: bool = false;
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let groups = self.gate.chunks_exact(GROUP).zip(self.up.chunks_exact(GROUP));
+        for (i, (gate, up)) in groups.enumerate() {
+            let first = swiglu_vector(s, s.load_slice(gate), s.load_slice(up));
+            let second = swiglu_vector(s, s.load_slice(&gate[LANES..]), s.load_slice(&up[LANES..]));
+            self.groups.set(s, i, [first, second]);
+        }
     }
 }
 
@@ -74,6 +125,7 @@ struct Add<'a> {
 
 impl Kernel for Add<'_> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     // No primitive of `S` is used: inlined into its `vectorize`, the loop is compiled for its instructions.
     #[inline(always)]
@@ -98,6 +150,7 @@ struct Softmax<'a>(&'a mut [f32]);
 
 impl Kernel for Softmax<'_> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

@@ -83,6 +83,7 @@ struct Fit<'a> {
 
 impl Kernel for Fit<'_> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

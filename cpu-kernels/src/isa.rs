@@ -134,7 +134,9 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Path::Avx2(token) => token.vectorize(kernel),
             #[cfg(target_arch = "x86_64")]
-            Path::AvxVnni(token) => token.vectorize(kernel),
+            Path::AvxVnni(token) if K::INTEGER_DOTS => token.vectorize(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Path::AvxVnni(token) => token.without_vnni().vectorize(kernel),
             #[cfg(target_arch = "x86_64")]
             Path::Avx512Vnni(token) => token.vectorize(kernel),
         }

@@ -2,7 +2,9 @@
 
 use crate::Context;
 use crate::error::{Error, check_len};
+use crate::quantize::{Groups, by_pieces, resize};
 use crate::simd::{Kernel, LANES, Simd};
+use halfbyte_q8::{Activations, GROUP};
 
 /// `y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight` for every row of `x`.
 ///
@@ -31,18 +33,58 @@ use crate::simd::{Kernel, LANES, Simd};
 pub fn rms_norm(ctx: Context<'_>, x: &[f32], weight: &[f32], eps: f32, y: &mut [f32]) -> Result<(), Error> {
     let n = weight.len();
     check_len("y", x.len(), y.len())?;
-    if n == 0 || !x.len().is_multiple_of(n) {
-        return Err(Error::Group {
-            what: "elements of x, rows of the length of weight",
-            cols: x.len(),
-            group: n,
-        });
-    }
-    let rows_a_chunk = (x.len() / n).div_ceil(4 * ctx.pool.threads()).max(1);
+    let rows_a_chunk = count_rows(x, n)?.div_ceil(4 * ctx.pool.threads()).max(1);
     ctx.pool.par_chunks_mut(y, rows_a_chunk * n, |i, y| {
         ctx.isa.dispatch(Normalize { x: &x[i * rows_a_chunk * n..][..y.len()], weight, eps, y });
     });
     Ok(())
+}
+
+/// [`rms_norm`] and [`crate::quantize_activations`] of its result in one pass, with the same bits: `out` takes the shape
+/// rows x `weight.len()`.
+///
+/// # Errors
+/// [`Error::Group`] if `x` is no whole number of rows, or `weight` is empty or no multiple of 32 long. `out` is as it was
+/// then.
+pub fn rms_norm_quantize(
+    ctx: Context<'_>,
+    x: &[f32],
+    weight: &[f32],
+    eps: f32,
+    out: &mut Activations,
+) -> Result<(), Error> {
+    let n = weight.len();
+    let rows = count_rows(x, n)?;
+    resize(out, rows, n)?;
+    let groups_a_piece = rows.div_ceil(4 * ctx.pool.threads()).max(1) * (n / GROUP);
+    by_pieces(ctx, out, groups_a_piece, |first, groups| {
+        let x = &x[first * GROUP..][..groups.len() * GROUP];
+        ctx.isa.dispatch(NormalizeGroups { x, weight, eps, groups });
+    });
+    Ok(())
+}
+
+/// Rows of `n` in `x`.
+fn count_rows(x: &[f32], n: usize) -> Result<usize, Error> {
+    if n == 0 || !x.len().is_multiple_of(n) {
+        let what = "elements of x, rows of the length of weight";
+        return Err(Error::Group { what, cols: x.len(), group: n });
+    }
+    Ok(x.len() / n)
+}
+
+/// What a row of [`rms_norm`] is multiplied by.
+#[inline(always)]
+fn inverse<S: Simd>(s: S, x: &[f32], eps: f32) -> S::F32 {
+    let (vectors, tail) = x.as_chunks::<LANES>();
+    let mut sum = s.splat(0.0);
+    for v in vectors {
+        let v = s.load_slice(v);
+        sum = s.fma(v, v, sum);
+    }
+    let tail = s.load_partial(tail);
+    sum = s.fma(tail, tail, sum);
+    s.splat(1.0 / (s.reduce_add(sum) / x.len() as f32 + eps).sqrt())
 }
 
 struct Normalize<'a> {
@@ -54,26 +96,48 @@ struct Normalize<'a> {
 
 impl Kernel for Normalize<'_> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let n = self.weight.len();
         let full = n / LANES * LANES;
         for (x, y) in self.x.chunks_exact(n).zip(self.y.chunks_exact_mut(n)) {
-            let mut sum = s.splat(0.0);
+            let inverse = inverse(s, x, self.eps);
             for k in (0..full).step_by(LANES) {
-                let v = s.load_slice(&x[k..]);
-                sum = s.fma(v, v, sum);
-            }
-            let tail = s.load_partial(&x[full..]);
-            sum = s.fma(tail, tail, sum);
-            let scale = s.splat(1.0 / (s.reduce_add(sum) / n as f32 + self.eps).sqrt());
-            for k in (0..full).step_by(LANES) {
-                let v = s.mul(s.load_slice(&x[k..]), scale);
+                let v = s.mul(s.load_slice(&x[k..]), inverse);
                 s.store_slice(&mut y[k..], s.mul(v, s.load_slice(&self.weight[k..])));
             }
-            let v = s.mul(tail, scale);
+            let v = s.mul(s.load_partial(&x[full..]), inverse);
             s.store_partial(&mut y[full..], s.mul(v, s.load_partial(&self.weight[full..])));
+        }
+    }
+}
+
+/// Whole rows, which are whole groups.
+struct NormalizeGroups<'a> {
+    x: &'a [f32],
+    weight: &'a [f32],
+    eps: f32,
+    groups: Groups<'a>,
+}
+
+impl Kernel for NormalizeGroups<'_> {
+    type Output = ();
+    const INTEGER_DOTS: bool = false;
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let mut i = 0;
+        for x in self.x.chunks_exact(self.weight.len()) {
+            let inverse = inverse(s, x, self.eps);
+            for (x, weight) in x.chunks_exact(GROUP).zip(self.weight.chunks_exact(GROUP)) {
+                let first = s.mul(s.mul(s.load_slice(x), inverse), s.load_slice(weight));
+                let second = s.mul(s.load_slice(&x[LANES..]), inverse);
+                let second = s.mul(second, s.load_slice(&weight[LANES..]));
+                self.groups.set(s, i, [first, second]);
+                i += 1;
+            }
         }
     }
 }

@@ -20,42 +20,73 @@ pub fn quantize_activations(
     out: &mut Activations,
 ) -> Result<(), Error> {
     check_len("x", rows.saturating_mul(cols), x.len())?;
-    out.resize(rows, cols).map_err(|_| Error::Group {
-        what: "columns of the activations",
-        cols,
-        group: GROUP,
-    })?;
-    let (codes, scales, sums) = out.rows_mut().into_parts();
-    if rows <= 1 || ctx.pool.threads() == 1 {
-        ctx.isa.dispatch(QuantizeGroups { x, codes, scales, sums });
-        return Ok(());
-    }
-    let groups_a_piece = (rows * cols / GROUP).div_ceil(ctx.pool.threads()).max(1);
-    let mut pieces: Vec<_> = x
-        .chunks(groups_a_piece * GROUP)
-        .zip(codes.chunks_mut(groups_a_piece * GROUP))
-        .zip(scales.chunks_mut(groups_a_piece).zip(sums.chunks_mut(groups_a_piece)))
-        .collect();
-    ctx.pool.par_chunks_mut(&mut pieces, 1, |_, piece| {
-        for ((x, codes), (scales, sums)) in piece {
-            ctx.isa.dispatch(QuantizeGroups { x, codes, scales, sums });
-        }
+    resize(out, rows, cols)?;
+    let groups_a_piece = if rows <= 1 { usize::MAX } else { (x.len() / GROUP).div_ceil(ctx.pool.threads()) };
+    by_pieces(ctx, out, groups_a_piece, |first, groups| {
+        let x = &x[first * GROUP..][..groups.len() * GROUP];
+        ctx.isa.dispatch(QuantizeGroups { x, groups });
     });
     Ok(())
 }
 
-/// Consecutive groups; rows are whole groups, so they need no attention.
-struct QuantizeGroups<'a> {
-    x: &'a [f32],
+/// Gives `out` a shape; its content is unspecified then.
+pub(crate) fn resize(out: &mut Activations, rows: usize, cols: usize) -> Result<(), Error> {
+    let what = "columns of the activations";
+    out.resize(rows, cols).map_err(|_| Error::Group { what, cols, group: GROUP })
+}
+
+/// Consecutive groups of int8 activations, to be written.
+pub(crate) struct Groups<'a> {
     codes: &'a mut [i8],
     scales: &'a mut [f32],
     sums: &'a mut [i32],
 }
 
+impl Groups<'_> {
+    pub(crate) fn len(&self) -> usize {
+        self.scales.len()
+    }
+
+    /// Group `i` becomes the codes of these 32 numbers.
+    #[inline(always)]
+    pub(crate) fn set<S: Simd>(&mut self, s: S, i: usize, v: [S::F32; 2]) {
+        (self.scales[i], self.sums[i]) = group(s, v, &mut self.codes[i * GROUP..][..GROUP]);
+    }
+}
+
+/// Calls `f` with the number of the first group and the groups, for pieces of `out` that threads share; on the caller's
+/// if it is a single piece.
+pub(crate) fn by_pieces(
+    ctx: Context<'_>,
+    out: &mut Activations,
+    groups_a_piece: usize,
+    f: impl Fn(usize, Groups<'_>) + Sync,
+) {
+    let (codes, scales, sums) = out.rows_mut().into_parts();
+    if scales.len() <= groups_a_piece || ctx.pool.threads() == 1 {
+        return f(0, Groups { codes, scales, sums });
+    }
+    let groups_a_piece = groups_a_piece.max(1);
+    let codes = codes.chunks_mut(groups_a_piece * GROUP);
+    let parameters = scales.chunks_mut(groups_a_piece).zip(sums.chunks_mut(groups_a_piece));
+    let mut pieces: Vec<_> =
+        codes.zip(parameters).map(|(codes, (scales, sums))| Some(Groups { codes, scales, sums })).collect();
+    ctx.pool.par_chunks_mut(&mut pieces, 1, |i, piece| {
+        for groups in piece.iter_mut().filter_map(Option::take) {
+            f(i * groups_a_piece, groups);
+        }
+    });
+}
+
+/// Consecutive groups; rows are whole groups, so they need no attention.
+struct QuantizeGroups<'a> {
+    x: &'a [f32],
+    groups: Groups<'a>,
+}
+
 /// [`halfbyte_q8::quantize_group`] in vectors: two of sixteen.
 #[inline(always)]
-fn group<S: Simd>(s: S, x: &[f32], codes: &mut [i8]) -> (f32, i32) {
-    let v = [s.load_slice(x), s.load_slice(&x[LANES..])];
+fn group<S: Simd>(s: S, v: [S::F32; 2], codes: &mut [i8]) -> (f32, i32) {
     let magnitude = s.splat_i32(0x7fff_ffff);
     let bits = s.max_i32(s.and(s.to_bits(v[0]), magnitude), s.and(s.to_bits(v[1]), magnitude));
     // As integers the magnitudes order like the numbers, with infinity and NaN on top.
@@ -78,13 +109,12 @@ fn group<S: Simd>(s: S, x: &[f32], codes: &mut [i8]) -> (f32, i32) {
 
 impl Kernel for QuantizeGroups<'_> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let parameters = self.scales.iter_mut().zip(self.sums);
-        let groups = self.x.chunks_exact(GROUP).zip(self.codes.chunks_exact_mut(GROUP));
-        for ((x, codes), (scale, sum)) in groups.zip(parameters) {
-            (*scale, *sum) = group(s, x, codes);
+    fn run<S: Simd>(mut self, s: S) {
+        for (i, x) in self.x.chunks_exact(GROUP).enumerate() {
+            self.groups.set(s, i, [s.load_slice(x), s.load_slice(&x[LANES..])]);
         }
     }
 }

@@ -111,6 +111,7 @@ struct Rotate<'a> {
 
 impl Kernel for Rotate<'_> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     // No primitive of `S` is used: inlined into its `vectorize`, the loops are compiled for its instructions.
     #[inline(always)]

@@ -24,6 +24,9 @@ pub const LANES: usize = 16;
 pub trait Kernel {
     /// What the computation returns.
     type Output;
+    /// Whether it takes dot products of integers ([`Simd::dot4`], [`Simd::dot8`]), or depends on how they are taken. The
+    /// others need not be compiled for a path that adds only those to another's instructions.
+    const INTEGER_DOTS: bool = true;
     /// Runs the computation with `s`.
     fn run<S: Simd>(self, s: S) -> Self::Output;
 }

@@ -232,6 +232,7 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
 
 impl<const VECTORS: usize> Kernel for Tile<'_, VECTORS> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
@@ -299,6 +300,7 @@ pub(crate) struct Merge<'a> {
 
 impl Kernel for Merge<'_> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

@@ -15,6 +15,7 @@ pub(super) struct SoftCap<'a> {
 
 impl Kernel for SoftCap<'_> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

@@ -32,6 +32,11 @@ impl Avx2<true> {
     pub(crate) fn detect() -> Option<Self> {
         (Avx2::<false>::detect().is_some() && is_x86_feature_detected!("avxvnni")).then_some(Self(()))
     }
+
+    /// The token for the same without VNNI, which such a CPU can do, too.
+    pub(crate) fn without_vnni(self) -> Avx2<false> {
+        Avx2(())
+    }
 }
 
 impl<const VNNI: bool> Sealed for Avx2<VNNI> {}

@@ -19,6 +19,7 @@ pub(crate) struct DecodeRow<'a, 'o> {
 
 impl Kernel for DecodeRow<'_, '_> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

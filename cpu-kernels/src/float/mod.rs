@@ -39,7 +39,7 @@ use crate::simd::{Kernel, LANES, Simd};
 use core::ops::Range;
 use half::{bf16, f16};
 use source::{Decoded, Ready, SCRATCH, Source};
-use tile::{Tile, add_blocks, multiply, widen};
+use tile::{Multiply, Tile, add_blocks, widen};
 
 /// Inputs of a block: part of the definition of the result.
 pub(crate) const BLOCK: usize = 256;
@@ -168,9 +168,7 @@ fn one(ctx: Context<'_>, w: Matrix<'_>, output: Output<'_>, x: &[f32], tokens: u
 struct Product<'a> {
     rows: usize,
     cols: usize,
-    /// `tokens` x `cols` activations.
-    x: &'a [f32],
-    tokens: usize,
+    x: Activations<'a>,
     output: Output<'a>,
 }
 
@@ -183,6 +181,31 @@ fn run<P: Source, const N: usize>(
     tokens: usize,
 ) {
     let cols = x.len() / tokens;
+    if tokens == 1 {
+        return share(ctx, matrices, outputs, Activations::One(x), cols);
+    }
+    with_lines(Purpose::Activations, tokens.div_ceil(LANES) * cols, |lines| {
+        let rows = FloatRows { numbers: x, rows: tokens, cols };
+        ctx.pool.par_chunks_mut(lines, cols, |p, panel| write_panel(ctx, rows, p, panel));
+        share(ctx, matrices, outputs, Activations::Panels(lines, tokens), cols);
+    });
+}
+
+/// What matrices of `cols` columns are multiplied by.
+#[derive(Clone, Copy)]
+enum Activations<'a> {
+    One(&'a [f32]),
+    /// So many tokens in panels of sixteen, as weights are: what a tile takes of an input lies side by side.
+    Panels(&'a [Line], usize),
+}
+
+fn share<P: Source, const N: usize>(
+    ctx: Context<'_>,
+    matrices: [P; N],
+    outputs: [Output<'_>; N],
+    x: Activations<'_>,
+    cols: usize,
+) {
     let total = outputs.iter().map(|output| output.rows().div_ceil(LANES)).sum();
     ctx.pool.par_ranges(total, 0, |range| {
         with_lines(Purpose::Weights, 2 * SCRATCH, |scratch| {
@@ -193,7 +216,7 @@ fn run<P: Source, const N: usize>(
                 let range = range.start.max(first)..range.end.min(last);
                 if !range.is_empty() {
                     let range = range.start - first..range.end - first;
-                    let product = Product { rows, cols, x, tokens, output };
+                    let product = Product { rows, cols, x, output };
                     ctx.isa.dispatch(PanelsTimesTokens { panels, range, product, scratch: &mut *scratch });
                 }
                 first = last;
@@ -213,21 +236,25 @@ struct PanelsTimesTokens<'a, P> {
 
 impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let Product { rows, cols, x, tokens, output } = self.product;
-        if tokens == 1 {
-            // Two streams bring more from memory than one.
-            let half = self.range.len() / 2;
-            for p in self.range.start..self.range.start + half {
-                self.times_one(s, [p, p + half]);
+        let Product { rows, cols, x, output } = self.product;
+        let (x, tokens) = match x {
+            Activations::Panels(x, tokens) => (x, tokens),
+            Activations::One(x) => {
+                // Two streams bring more from memory than one.
+                let half = self.range.len() / 2;
+                for p in self.range.start..self.range.start + half {
+                    self.times_one(s, x, [p, p + half]);
+                }
+                if self.range.len() % 2 == 1 {
+                    self.times_one(s, x, [self.range.end - 1]);
+                }
+                return;
             }
-            if self.range.len() % 2 == 1 {
-                self.times_one(s, [self.range.end - 1]);
-            }
-            return;
-        }
+        };
         let (scratch, wide) = self.scratch.split_at_mut(SCRATCH);
         // So many that their part of a block stays in a second-level cache.
         let together = P::TILES * S::FLOAT_TILE;
@@ -238,7 +265,8 @@ impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
                 for p in self.range.clone() {
                     let (first, valid) = (p * LANES, LANES.min(rows - p * LANES));
                     let weights = widen(s, self.panels.block(s, p, from..from + n, scratch), wide);
-                    multiply(s, Tile { weights, x, cols, from, first, valid, output }, tokens.clone());
+                    let tile = Tile { weights, x, cols, from, first, valid, output };
+                    s.vectorize(Multiply { tile, tokens: tokens.clone() });
                 }
             }
         }
@@ -248,9 +276,9 @@ impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
 impl<P: Source> PanelsTimesTokens<'_, P> {
     /// The products of some panels, one or two, with the only token.
     #[inline(always)]
-    fn times_one<S: Simd, const N: usize>(&mut self, s: S, panels: [usize; N]) {
+    fn times_one<S: Simd, const N: usize>(&mut self, s: S, x: &[f32], panels: [usize; N]) {
         let mut totals = [s.splat(0.0); N];
-        for (i, x) in self.product.x.chunks(BLOCK).enumerate() {
+        for (i, x) in x.chunks(BLOCK).enumerate() {
             let inputs = i * BLOCK..i * BLOCK + x.len();
             let mut blocks: [&[P::Weight]; N] = [&[]; N];
             for ((block, p), scratch) in

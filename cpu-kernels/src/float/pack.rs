@@ -24,6 +24,7 @@ struct WritePanel<'a, W> {
 
 impl<W: Weight> Kernel for WritePanel<'_, W> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

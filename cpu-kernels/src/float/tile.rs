@@ -5,7 +5,7 @@
 use super::source::Weight;
 use crate::output::Output;
 use crate::scratch::Line;
-use crate::simd::{LANES, Simd};
+use crate::simd::{Kernel, LANES, Simd};
 use core::ops::Range;
 
 /// A block of a panel, what it is multiplied by, and where the products go.
@@ -13,8 +13,8 @@ use core::ops::Range;
 pub(super) struct Tile<'a> {
     /// A line an input: sixteen f32, one a row.
     pub(super) weights: &'a [Line],
-    /// All activations, `cols` a token; those of this block begin at input `from`.
-    pub(super) x: &'a [f32],
+    /// All tokens in panels of sixteen, a line an input, `cols` lines each; those of this block begin at input `from`.
+    pub(super) x: &'a [Line],
     pub(super) cols: usize,
     pub(super) from: usize,
     /// The row of lane 0, and how many lanes are rows of the matrix.
@@ -23,63 +23,73 @@ pub(super) struct Tile<'a> {
     pub(super) output: Output<'a>,
 }
 
-/// Adds the block's products with `tokens` to their outputs, which the first block of a row begins at 0.
-#[inline(always)]
-pub(super) fn multiply<S: Simd>(s: S, tile: Tile<'_>, tokens: Range<usize>) {
-    let Range { start: mut token, end } = tokens;
-    match S::FLOAT_TILE {
-        16 => {
-            while token + 16 <= end {
-                tile.times::<S, 16>(s, token);
-                token += 16;
+/// Adds the block's products with `tokens`, from a multiple of sixteen on, to their outputs, which the first block of a
+/// row begins at 0.
+///
+/// A kernel of its own, so that it is compiled once a path and not once a source of weights, too.
+pub(super) struct Multiply<'a> {
+    pub(super) tile: Tile<'a>,
+    pub(super) tokens: Range<usize>,
+}
+
+impl Kernel for Multiply<'_> {
+    type Output = ();
+    const INTEGER_DOTS: bool = false;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { tile, tokens } = self;
+        for start in tokens.clone().step_by(LANES) {
+            let n = LANES.min(tokens.end - start);
+            let mut t = 0;
+            if S::FLOAT_TILE >= 16 {
+                if n == 16 {
+                    tile.times::<S, 16>(s, start, 0);
+                    continue;
+                }
+                if n >= 8 {
+                    tile.times::<S, 8>(s, start, 0);
+                    t = 8;
+                }
             }
-            if token + 8 <= end {
-                tile.times::<S, 8>(s, token);
-                token += 8;
+            while S::FLOAT_TILE == 6 && t + 6 <= n {
+                tile.times::<S, 6>(s, start, t);
+                t += 6;
+            }
+            while S::FLOAT_TILE >= 4 && t + 4 <= n {
+                tile.times::<S, 4>(s, start, t);
+                t += 4;
+            }
+            while t < n {
+                tile.times::<S, 1>(s, start, t);
+                t += 1;
             }
         }
-        6 => {
-            while token + 6 <= end {
-                tile.times::<S, 6>(s, token);
-                token += 6;
-            }
-        }
-        _ => {}
-    }
-    if S::FLOAT_TILE > 4 && token + 4 <= end {
-        tile.times::<S, 4>(s, token);
-        token += 4;
-    }
-    while token < end {
-        tile.times::<S, 1>(s, token);
-        token += 1;
     }
 }
 
 impl Tile<'_> {
-    /// Tokens `token..token + T`: the even inputs, then the odd ones. Lines of both halves are in the first-level cache.
+    /// Tokens `first..first + T` of the sixteen from token `start` on: the even inputs, then the odd ones. Lines of both
+    /// halves are in the first-level cache.
     #[inline(always)]
-    fn times<S: Simd, const T: usize>(self, s: S, token: usize) {
+    fn times<S: Simd, const T: usize>(self, s: S, start: usize, first: usize) {
         let n = self.weights.len();
-        let x = &self.x[token * self.cols..][..T * self.cols];
-        assert!(self.from + n <= self.cols, "a block lies within its row");
+        let x = &self.x[start / LANES * self.cols + self.from..][..n];
+        assert!(first + T <= LANES, "tokens of one panel");
         for parity in 0..2 {
             let mut sums = [s.splat(0.0); T];
             let mut k = parity;
             while k < n {
                 let w = floats(s, &self.weights[k]);
+                let x = &x[k].0[first..first + T];
                 for t in 0..T {
-                    let at = t * self.cols + self.from + k;
-                    debug_assert!(at < x.len());
-                    // SAFETY: `from + k < cols`, and there are `T` rows of `cols`.
-                    let x = unsafe { *x.get_unchecked(at) };
-                    sums[t] = s.fma(w, s.splat(x), sums[t]);
+                    sums[t] = s.fma(w, s.splat(f32::from_bits(x[t])), sums[t]);
                 }
                 k += 2;
             }
             for t in 0..T {
                 // SAFETY: this panel's rows are written by this work item alone.
-                let y = unsafe { self.output.at(token + t, self.first, self.valid) };
+                let y = unsafe { self.output.at(start + first + t, self.first, self.valid) };
                 let total = if self.from == 0 && parity == 0 {
                     s.splat(0.0)
                 } else if self.valid == LANES {

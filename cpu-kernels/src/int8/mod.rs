@@ -278,7 +278,7 @@ impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
             let panel = self.panels.panel(s, first, valid, &mut self.scratch[..lines]);
             let format = self.panels.format();
             let (tokens, output) = (self.tokens, self.output);
-            tile::Tile { format, panel, tokens, first, valid, output }.multiply(s);
+            s.vectorize(tile::Tile { format, panel, tokens, first, valid, output });
         }
     }
 }

@@ -6,7 +6,7 @@ use super::panel::PanelFormat;
 use super::tokens::{SCALE, START, Tokens, WEIGHTED, WORDS};
 use crate::output::Output;
 use crate::scratch::Line;
-use crate::simd::Simd;
+use crate::simd::{Kernel, Simd};
 use core::hint::black_box;
 use halfbyte_q8::GROUP;
 
@@ -46,33 +46,39 @@ impl Group<'_> {
     }
 }
 
-impl<F: PanelFormat> Tile<'_, F> {
-    /// Multiplies the panel by every token, in tiles as wide as the ISA has registers for.
+/// Multiplies the panel by every token, in tiles as wide as the ISA has registers for.
+///
+/// A kernel of its own, so that it is compiled once a format and not once a source of panels, too.
+impl<F: PanelFormat> Kernel for Tile<'_, F> {
+    type Output = ();
+
     #[inline(always)]
-    pub(super) fn multiply<S: Simd>(self, s: S) {
+    fn run<S: Simd>(self, s: S) {
         let tile = S::INT_TILE;
         let mut token = 0;
         while token + 8 <= self.tokens.count && tile >= 8 {
-            self.run::<S, 8>(s, token);
+            self.times::<S, 8>(s, token);
             token += 8;
         }
         while token + 4 <= self.tokens.count && tile >= 4 {
-            self.run::<S, 4>(s, token);
+            self.times::<S, 4>(s, token);
             token += 4;
         }
         while token + 2 <= self.tokens.count && tile >= 2 {
-            self.run::<S, 2>(s, token);
+            self.times::<S, 2>(s, token);
             token += 2;
         }
         while token < self.tokens.count {
-            self.run::<S, 1>(s, token);
+            self.times::<S, 1>(s, token);
             token += 1;
         }
     }
+}
 
+impl<F: PanelFormat> Tile<'_, F> {
     /// The outputs of tokens `token..token + T`, which lie in one block.
     #[inline(always)]
-    fn run<S: Simd, const T: usize>(self, s: S, token: usize) {
+    fn times<S: Simd, const T: usize>(self, s: S, token: usize) {
         // Known to the compiler, so that a word's place is a constant.
         let width = S::INT_TILE;
         debug_assert_eq!(width, self.tokens.width);

@@ -254,6 +254,7 @@ struct WritePanel<'a, R> {
 
 impl<R: PanelRows> Kernel for WritePanel<'_, R> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {

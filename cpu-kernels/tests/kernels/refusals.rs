@@ -3,7 +3,8 @@
 use crate::support::{FLOAT_ONLY, Format, Parameter, Rng, Stored, plain};
 use halfbyte_cpu_kernels::{
     Affine4, Affine8, Error, Isa, Matrix, Parameters, RopeOrder, RopeTable, Weights, add_assign, gemm_f32,
-    gemm_int8, matvec_f32, matvec_int8, quantize_activations, rms_norm, rope, swiglu,
+    gemm_int8, matvec_f32, matvec_int8, quantize_activations, rms_norm, rms_norm_quantize, rope, swiglu,
+    swiglu_quantize,
 };
 use halfbyte_q8::Activations;
 
@@ -181,5 +182,25 @@ fn a_refused_quantization_leaves_the_activations() {
     assert_eq!(error.to_string(), "x: expected 64 elements, got 63");
     let error = quantize_activations(plain(), &[0.0; 66], 2, 33, &mut x).unwrap_err();
     assert_eq!(error.to_string(), "columns of the activations: 33 is not a whole number of groups of 32");
+    assert_eq!(x, before);
+}
+
+#[test]
+fn fused_quantizers_check_what_their_parts_check() {
+    let before = activations(1, 32);
+    let mut x = before.clone();
+    let mut norm = |n: usize, weight: usize| {
+        rms_norm_quantize(plain(), &vec![1.0; n], &vec![1.0; weight], 1e-5, &mut x).unwrap_err().to_string()
+    };
+    let rows = "elements of x, rows of the length of weight";
+    assert_eq!(norm(65, 32), format!("{rows}: 65 is not a whole number of groups of 32"));
+    assert_eq!(norm(0, 0), format!("{rows}: 0 is not a whole number of groups of 0"));
+    assert_eq!(norm(66, 33), "columns of the activations: 33 is not a whole number of groups of 32");
+    let mut swiglu = |gate: usize, up: usize, rows: usize| {
+        swiglu_quantize(plain(), &vec![1.0; gate], &vec![1.0; up], rows, &mut x).unwrap_err().to_string()
+    };
+    assert_eq!(swiglu(64, 63, 2), "up: expected 64 elements, got 63");
+    assert_eq!(swiglu(64, 64, 3), "elements of gate, by rows: 64 is not a whole number of groups of 3");
+    assert_eq!(swiglu(66, 66, 2), "columns of the activations: 33 is not a whole number of groups of 32");
     assert_eq!(x, before);
 }

@@ -4,7 +4,8 @@ use crate::support::{
     Rng, U, assert_same, assert_within, everywhere, plain, property, relative, run, run_everywhere,
 };
 use halfbyte_cpu_kernels::{
-    Isa, RopeOrder, RopeTable, add_assign, quantize_activations, reference, rms_norm, rope, softmax, swiglu,
+    Context, Isa, RopeOrder, RopeTable, add_assign, quantize_activations, reference, rms_norm,
+    rms_norm_quantize, rope, softmax, swiglu, swiglu_quantize,
 };
 use halfbyte_q8::Activations;
 use proptest::prelude::*;
@@ -221,18 +222,46 @@ fn quantize_activations_gives_the_bits_of_the_reference_quantizer() {
             .collect();
         let mut want = Activations::new();
         want.quantize(&x, rows, cols).unwrap();
-        for ctx in everywhere() {
-            let mut got = Activations::new();
-            // Old contents of another shape must not show through.
-            got.quantize(&vec![5.0; 12 * 32], 3, 128).unwrap();
-            quantize_activations(ctx, &x, rows, cols, &mut got).unwrap();
-            assert_eq!((got.rows(), got.cols()), (rows, cols));
-            for row in 0..rows {
-                assert_eq!(got.codes(row), want.codes(row), "{}", ctx.isa);
-                assert_eq!(got.sums(row), want.sums(row), "{}", ctx.isa);
-                assert_same(got.scales(row), want.scales(row), "scales");
-            }
+        assert_quantized(&want, |ctx, got| quantize_activations(ctx, &x, rows, cols, got).unwrap());
+    });
+}
+
+/// Everywhere, `kernel` gives the bits of `want`.
+fn assert_quantized(want: &Activations, kernel: impl Fn(Context<'_>, &mut Activations)) {
+    for ctx in everywhere() {
+        let mut got = Activations::new();
+        // Old contents of another shape must not show through.
+        got.quantize(&vec![5.0; 12 * 32], 3, 128).unwrap();
+        kernel(ctx, &mut got);
+        assert_eq!((got.rows(), got.cols()), (want.rows(), want.cols()));
+        for row in 0..want.rows() {
+            assert_eq!(got.codes(row), want.codes(row), "{}", ctx.isa);
+            assert_eq!(got.sums(row), want.sums(row), "{}", ctx.isa);
+            assert_same(got.scales(row), want.scales(row), "scales");
         }
+    }
+}
+
+#[test]
+fn fused_quantizers_give_the_bits_of_their_parts() {
+    // Up to 4,096 groups: more than a thread's share of a SwiGLU.
+    property((any::<u64>(), 0usize..40, 1usize..100), |(seed, rows, groups)| {
+        let (mut rng, cols) = (Rng(seed), 32 * groups);
+        let (mut x, weight, up) = (rng.vector(rows * cols), rng.vector(cols), rng.vector(rows * cols));
+        if seed % 3 == 0 && rows > 0 {
+            let at = rng.next() as usize % x.len();
+            x[at] = rng.pick(&[NAN, INF, -INF, f32::MAX]);
+        }
+        let mut want = Activations::new();
+        let norm = run(plain(), x.len(), |ctx, y| rms_norm(ctx, &x, &weight, 1e-5, y).unwrap());
+        want.quantize(&norm, rows, cols).unwrap();
+        assert_quantized(&want, |ctx, got| rms_norm_quantize(ctx, &x, &weight, 1e-5, got).unwrap());
+        let hidden = run(plain(), x.len(), |ctx, y| swiglu(ctx, &x, &up, y).unwrap());
+        want.quantize(&hidden, rows, cols).unwrap();
+        // No rows have no width.
+        let cols = if rows == 0 { 0 } else { cols };
+        want.resize(rows, cols).unwrap();
+        assert_quantized(&want, |ctx, got| swiglu_quantize(ctx, &x, &up, rows, got).unwrap());
     });
 }
 
@@ -243,7 +272,7 @@ fn quantized_activations_by_hand() {
     (x[0], x[7], x[31]) = (3.0, 1.0, -254.0);
     for isa in Isa::available() {
         let mut out = Activations::new();
-        quantize_activations(halfbyte_cpu_kernels::Context { isa, ..plain() }, &x, 1, 32, &mut out).unwrap();
+        quantize_activations(Context { isa, ..plain() }, &x, 1, 32, &mut out).unwrap();
         let mut codes = [0; 32];
         (codes[0], codes[31]) = (2, -127);
         assert_eq!(

@@ -2,10 +2,10 @@
 
 use super::profile::Phase;
 use super::session::ActivationType;
-use super::step::{Buffers, Input, Step, embed, matrix_work};
+use super::step::{Buffers, Step, embed, matrix_work};
 use super::{Error, Model};
 use halfbyte_attention::{AttentionParams, KvCache};
-use halfbyte_cpu_kernels::{Context, RopeTable, rms_norm};
+use halfbyte_cpu_kernels::{Context, RopeTable};
 use std::ops::Range;
 
 /// Tokens that follow those of one context.
@@ -69,14 +69,13 @@ impl Forward<'_> {
 
     /// The logits of the residual streams `rows` of `b.x`, into `b.logits`.
     pub(super) fn logits(self, rows: Range<usize>, b: &mut Buffers) -> Result<(), Error> {
-        let Self { model: Model { config, weights, .. }, ctx, activations, .. } = self;
+        let Self { model: Model { config, weights, .. }, ctx, activations, params } = self;
         b.profiler.restart();
         let x = &b.x[rows.start * config.width..rows.end * config.width];
-        b.h.resize(x.len(), 0.0);
-        rms_norm(ctx, x, &weights.norm, config.norm_eps, &mut b.h)?;
-        b.profiler.plain(Phase::Norms);
         let output = weights.output.matrix();
-        let input = Input::new(ctx, activations, &b.h, rows.len(), &mut b.int8, [output])?;
+        let step = Step { ctx, config, activations, params, rows: rows.len() };
+        let input = step.normed(&weights.norm, x, &mut b.h, &mut b.int8, [output])?;
+        b.profiler.plain(Phase::Norms);
         input.times(&output, &mut b.logits)?;
         b.profiler.lap(Phase::Logits, || matrix_work(&[output], rows.len()));
         Ok(())

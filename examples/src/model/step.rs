@@ -7,7 +7,7 @@ use super::{Config, Error};
 use halfbyte_attention::{AttentionParams, KvCache, attention};
 use halfbyte_cpu_kernels::{
     Context, Matrix, RopeTable, add_assign, gemm_f32_each, gemm_int8_each, quantize_activations, rms_norm,
-    rope, swiglu,
+    rms_norm_quantize, rope, swiglu, swiglu_quantize,
 };
 use halfbyte_q8::Activations;
 use std::ops::Range;
@@ -71,11 +71,9 @@ impl Step<'_> {
     /// The queries, keys and values of a layer, without positions: `b.q`, `b.k` and `b.v`, from the residual stream.
     pub(super) fn project(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
         let (ctx, c) = (self.ctx, self.config);
-        b.h.resize(b.x.len(), 0.0);
-        rms_norm(ctx, &b.x, &w.attention_norm, c.norm_eps, &mut b.h)?;
-        b.profiler.plain(Phase::Norms);
         let consumers = [w.q.weight.matrix(), w.k.weight.matrix(), w.v.weight.matrix()];
-        let input = Input::new(ctx, self.activations, &b.h, self.rows, &mut b.int8, consumers)?;
+        let input = self.normed(&w.attention_norm, &b.x, &mut b.h, &mut b.int8, consumers)?;
+        b.profiler.plain(Phase::Norms);
         let [q, k, v] = consumers;
         input.times_each([(q, &mut b.q), (k, &mut b.k), (v, &mut b.v)])?;
         for (linear, y) in [(&w.q, &mut b.q), (&w.k, &mut b.k), (&w.v, &mut b.v)] {
@@ -137,25 +135,59 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// The hidden layer of the feed-forward network: `b.hidden`, from the residual stream.
+    /// The hidden layer of the feed-forward network, from the residual stream: `b.hidden`, or `b.int8` where down takes
+    /// that.
     pub(super) fn hidden(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
         let (ctx, gate, up) = (self.ctx, w.gate.matrix(), w.up.matrix());
-        b.h.resize(b.x.len(), 0.0);
-        rms_norm(ctx, &b.x, &w.feed_forward_norm, self.config.norm_eps, &mut b.h)?;
+        let input = self.normed(&w.feed_forward_norm, &b.x, &mut b.h, &mut b.int8, [gate, up])?;
         b.profiler.plain(Phase::Norms);
-        let input = Input::new(ctx, self.activations, &b.h, self.rows, &mut b.int8, [gate, up])?;
         input.times_each([(gate, &mut b.gate), (up, &mut b.up)])?;
         b.profiler.lap(Phase::GateUp, || matrix_work(&[gate, up], self.rows));
-        b.hidden.resize(b.gate.len(), 0.0);
-        swiglu(ctx, &b.gate, &b.up, &mut b.hidden)?;
+        if self.takes_int8(&[w.down.matrix()]) {
+            swiglu_quantize(ctx, &b.gate, &b.up, self.rows, &mut b.int8)?;
+        } else {
+            b.hidden.resize(b.gate.len(), 0.0);
+            swiglu(ctx, &b.gate, &b.up, &mut b.hidden)?;
+        }
         b.profiler.plain(Phase::Swiglu);
         Ok(())
+    }
+
+    /// Whether `matrices` take int8 activations alone.
+    fn takes_int8(self, matrices: &[Matrix<'_>]) -> bool {
+        self.activations == ActivationType::Int8 && matrices.iter().all(Matrix::supports_int8)
+    }
+
+    /// The norm of the residual stream `x`, on its way into `consumers`; in `h` only if one of them takes f32.
+    pub(super) fn normed<'b, const N: usize>(
+        self,
+        norm: &[f32],
+        x: &[f32],
+        h: &'b mut Vec<f32>,
+        int8: &'b mut Activations,
+        consumers: [Matrix<'_>; N],
+    ) -> Result<Input<'b>, Error>
+    where
+        Self: 'b,
+    {
+        let (ctx, rows, eps) = (self.ctx, self.rows, self.config.norm_eps);
+        if self.takes_int8(&consumers) {
+            rms_norm_quantize(ctx, x, norm, eps, int8)?;
+            return Ok(Input { ctx, x: &[], rows, int8: Some(int8) });
+        }
+        h.resize(x.len(), 0.0);
+        rms_norm(ctx, x, norm, eps, h)?;
+        Input::new(ctx, self.activations, h, rows, int8, consumers)
     }
 
     /// Adds what [`Self::hidden`] found to the residual stream, through the layer's down matrix.
     pub(super) fn add_hidden(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
         let (ctx, down) = (self.ctx, w.down.matrix());
-        let input = Input::new(ctx, self.activations, &b.hidden, self.rows, &mut b.int8, [down])?;
+        let input = if self.takes_int8(&[down]) {
+            Input { ctx, x: &[], rows: self.rows, int8: Some(&b.int8) }
+        } else {
+            Input::new(ctx, self.activations, &b.hidden, self.rows, &mut b.int8, [down])?
+        };
         input.times(&down, &mut b.h)?;
         add_assign(ctx, &mut b.x, &b.h)?;
         b.profiler.lap(Phase::Down, || matrix_work(&[down], self.rows));
