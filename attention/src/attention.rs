@@ -32,7 +32,7 @@ const WORTH_SHARING: usize = 1 << 17;
 /// `|scale| * sum of |q[d] * key[d]|` and `V` the largest `|value|`, an output is within
 ///
 /// ```text
-/// u * V * (2 * (head_dim / 16 + 12) * A + 2 * n + 32)             with a soft cap 20 in place of 12
+/// u * V * (2 * (head_dim / 2 + 10) * A + 2 * n + 32)              with a soft cap 18 in place of 10
 /// ```
 ///
 /// of the exact one for the numbers in the cache, as long as `A`, `n * V` and `scale * q` are within f32.

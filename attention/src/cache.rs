@@ -1,14 +1,16 @@
 //! The keys and values of one layer.
 //!
 //! ```text
-//! keys, values: [kv head][position][a row, as `rows` says]
+//! keys     [kv head][16 positions][a panel, as `rows` says]
+//! values   [kv head][position][a row]
 //! ```
 //!
 //! The positions of a head lie one after the other, so that attention streams through memory; a row's padding lets
-//! kernels read whole vectors and stays zero for the life of the cache, so it adds nothing to a dot product.
+//! kernels read whole vectors and stays zero for the life of the cache, so it adds nothing to a dot product. Lanes of
+//! a panel that hold no position yet, or one that was given up, are read and not looked at.
 
 use crate::error::{Error, check_len, check_positive};
-use crate::rows::{Append, KvType, Rows};
+use crate::rows::{Append, KvType, Order, Rows};
 use core::fmt;
 use halfbyte_cpu_kernels::Isa;
 use halfbyte_cpu_kernels::simd::LANES;
@@ -83,8 +85,15 @@ impl KvCache {
         let bytes = head_dim
             .checked_next_multiple_of(2 * LANES)
             .and_then(|padded| padded.checked_mul(2 * size_of::<f32>()))
-            .and_then(|_| kind.row_bytes(head_dim).checked_mul(n_kv_heads)?.checked_mul(capacity));
-        let planes = bytes.and_then(|bytes| Some((Aligned::zeroed(bytes)?, Aligned::zeroed(bytes)?)));
+            .and_then(|_| {
+                let all = kind.row_bytes(head_dim).checked_mul(n_kv_heads)?;
+                Some((
+                    all.checked_mul(capacity.checked_next_multiple_of(LANES)?)?,
+                    all.checked_mul(capacity)?,
+                ))
+            });
+        let planes =
+            bytes.and_then(|(keys, values)| Some((Aligned::zeroed(keys)?, Aligned::zeroed(values)?)));
         let (keys, values) =
             planes.ok_or(Error::TooLarge { capacity, n_kv_heads, head_dim, kv_type: kind.name() })?;
         Ok(Self { kind, n_kv_heads, head_dim, capacity, len: 0, keys, values })
@@ -104,10 +113,11 @@ impl KvCache {
         let expected = rows * self.n_kv_heads * self.head_dim;
         check_len("k", expected, k.len())?;
         check_len("v", expected, v.len())?;
-        let Self { kind, n_kv_heads, head_dim, capacity, len, .. } = *self;
-        for (from, to) in [(k, &mut self.keys), (v, &mut self.values)] {
-            let to = to.as_mut_slice();
-            Append { kind, from, to, n_heads: n_kv_heads, head_dim, capacity, len }.run_on(isa);
+        let Self { kind, n_kv_heads: n_heads, head_dim, len, .. } = *self;
+        let planes = [(Order::Panels, k, &mut self.keys), (Order::Rows, v, &mut self.values)];
+        for (order, from, to) in planes {
+            let (capacity, to) = (order.reserved(self.capacity), to.as_mut_slice());
+            Append { kind, order, from, to, n_heads, head_dim, capacity, len }.run_on(isa);
         }
         self.len += rows;
         Ok(())
@@ -162,17 +172,16 @@ impl KvCache {
     /// Bytes reserved for keys and values, padding included: what the cache takes up when it is full.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        2 * self.capacity * self.n_kv_heads * self.kind.row_bytes(self.head_dim)
+        let positions = Order::Panels.reserved(self.capacity) + Order::Rows.reserved(self.capacity);
+        positions * self.n_kv_heads * self.kind.row_bytes(self.head_dim)
     }
 
     /// The keys and the values of head `kv_head`, at all positions that were ever written.
     pub(crate) fn head(&self, kv_head: usize) -> [Rows<'_>; 2] {
         let row_bytes = self.kind.row_bytes(self.head_dim);
-        let head = self.capacity * row_bytes;
-        [&self.keys, &self.values].map(|plane| Rows {
-            kind: self.kind,
-            bytes: &plane.as_slice()[kv_head * head..][..head],
-            row_bytes,
+        [(Order::Panels, &self.keys), (Order::Rows, &self.values)].map(|(order, plane)| {
+            let head = order.reserved(self.capacity) * row_bytes;
+            Rows { kind: self.kind, order, bytes: &plane.as_slice()[kv_head * head..][..head], row_bytes }
         })
     }
 }

@@ -6,10 +6,20 @@
 //! fp8              | e4m3 codes, zeros up to a multiple of 16 | f32 scale |
 //! ```
 //!
+//! Values lie row after row. Keys lie in *panels* of sixteen positions, one position a lane, of as many bytes as their
+//! rows have: a number of the query then meets sixteen keys at once, and no lanes have to be folded.
+//!
+//! ```text
+//! f32, f16, bf16   number 0 of 16 positions | number 1 of 16 positions | ...
+//! q8               16 scales of block 0 | of block 1 | ... | code 0 of 16 positions | code 1 | ...
+//! fp8              code 0 of 16 positions | code 1 | ... | 16 scales
+//! ```
+//!
 //! Kernels compute with f32: blocks of rows are widened first, `code * scale` rounded to f32 where there is a scale.
 //! All types share the kernels that way, at the price of a pass over each block in a near cache. Only halves have a
 //! second way, into registers, for decode steps: theirs is the usual cache.
 
+use bytemuck::Pod;
 use core::mem::size_of;
 use half::{bf16, f16};
 use halfbyte_cpu_kernels::Isa;
@@ -98,16 +108,42 @@ impl Element for f16 {
     }
 }
 
-/// Rows of one head, one position after the other.
+/// How the numbers of several positions lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Rows,
+    Panels,
+}
+
+impl Order {
+    /// The positions that memory is reserved for where `capacity` are wanted.
+    pub(crate) const fn reserved(self, capacity: usize) -> usize {
+        match self {
+            Self::Rows => capacity,
+            Self::Panels => capacity.next_multiple_of(LANES),
+        }
+    }
+}
+
+/// The numbers of one head, one position (or one panel of sixteen) after the other.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub(crate) kind: KvType,
+    pub(crate) order: Order,
     pub(crate) bytes: &'a [u8],
     pub(crate) row_bytes: usize,
 }
 
 impl<'a> Rows<'a> {
-    /// The rows `range`, as numbers padded to `vectors * 16`: in place if they are f32, otherwise widened into `to`.
+    /// The positions `range`, in panels from a multiple of sixteen up to one.
+    #[inline(always)]
+    fn part(self, range: (usize, usize)) -> Self {
+        let end = if self.order == Order::Panels { range.1.next_multiple_of(LANES) } else { range.1 };
+        Self { bytes: &self.bytes[range.0 * self.row_bytes..end * self.row_bytes], ..self }
+    }
+
+    /// The positions `range` in the same order, as numbers padded to `vectors * 16` a position: in place if they are f32,
+    /// otherwise widened into `to`.
     #[inline(always)]
     pub(crate) fn widened<'t, S: Simd>(
         self,
@@ -119,13 +155,13 @@ impl<'a> Rows<'a> {
     where
         'a: 't,
     {
-        let bytes = &self.bytes[range.0 * self.row_bytes..range.1 * self.row_bytes];
+        let rows = self.part(range);
         if self.kind == KvType::F32 {
-            return bytemuck::cast_slice(bytes);
+            return bytemuck::cast_slice(rows.bytes);
         }
         let stride = vectors * LANES;
-        let to = &mut to[..(range.1 - range.0) * stride];
-        s.vectorize(Widen { rows: Rows { bytes, ..self }, stride, to: &mut *to });
+        let to = &mut to[..rows.bytes.len() / self.row_bytes * stride];
+        s.vectorize(Widen { rows, stride, to: &mut *to });
         to
     }
 }
@@ -139,25 +175,28 @@ struct Widen<'a> {
 
 impl Kernel for Widen<'_> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Self { rows: Rows { kind, bytes, row_bytes }, stride, to } = self;
-        match kind {
-            KvType::F32 => to.copy_from_slice(bytemuck::cast_slice(bytes)),
-            KvType::F16 => widen_f16(s, bytemuck::cast_slice(bytes), to),
-            KvType::Bf16 => widen_bf16(s, bytemuck::cast_slice(bytes), to),
-            KvType::Q8 => widen_q8(s, bytemuck::cast_slice(bytes), row_bytes, stride, to),
-            KvType::Fp8 => widen_fp8(s, bytes, row_bytes, stride, to),
+        let Self { rows: Rows { kind, order, bytes, row_bytes }, stride, to } = self;
+        match (kind, order) {
+            (KvType::F32, _) => to.copy_from_slice(bytemuck::cast_slice(bytes)),
+            (KvType::F16, _) => widen_f16(s, bytemuck::cast_slice(bytes), to),
+            (KvType::Bf16, _) => widen_bf16(s, bytemuck::cast_slice(bytes), to),
+            (KvType::Q8, Order::Rows) => widen_q8(s, bytemuck::cast_slice(bytes), row_bytes, stride, to),
+            (KvType::Q8, Order::Panels) => widen_q8_panels(s, bytes, row_bytes, stride, to),
+            (KvType::Fp8, Order::Rows) => widen_fp8(s, bytes, row_bytes, stride, to),
+            (KvType::Fp8, Order::Panels) => widen_fp8_panels(s, bytes, row_bytes, stride, to),
         }
     }
 }
 
 impl<'a> Rows<'a> {
-    /// The rows `range` of halves, as they are.
+    /// The positions `range` of halves, as they are.
     #[inline(always)]
     pub(crate) fn halves(self, range: (usize, usize)) -> &'a [f16] {
-        bytemuck::cast_slice(&self.bytes[range.0 * self.row_bytes..range.1 * self.row_bytes])
+        bytemuck::cast_slice(self.part(range).bytes)
     }
 }
 
@@ -219,6 +258,42 @@ fn widen_fp8<S: Simd>(s: S, bytes: &[u8], row_bytes: usize, stride: usize, to: &
     }
 }
 
+/// Panels of Q8_0 rows.
+#[inline(always)]
+fn widen_q8_panels<S: Simd>(s: S, bytes: &[u8], row_bytes: usize, stride: usize, to: &mut [f32]) {
+    let blocks = row_bytes / size_of::<BlockQ8_0>();
+    for (panel, to) in bytes.chunks_exact(LANES * row_bytes).zip(to.chunks_exact_mut(LANES * stride)) {
+        let (scales, codes) = panel.split_at(blocks * LANES * size_of::<f16>());
+        let scales: &[u16] = bytemuck::cast_slice(scales);
+        // A head's last block may reach beyond its padding.
+        let groups = codes.chunks_exact(GROUP * LANES).zip(to.chunks_mut(GROUP * LANES));
+        for ((codes, to), scales) in groups.zip(scales.chunks_exact(LANES)) {
+            // SAFETY: 16 numbers.
+            let scales = unsafe { s.load_f16(scales.as_ptr()) };
+            for (x, y) in codes.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES)) {
+                // SAFETY: `x` has 16 codes.
+                let codes = unsafe { s.load_i8(x.as_ptr().cast()) };
+                s.store_slice(y, s.mul(s.from_i32(codes), scales));
+            }
+        }
+    }
+}
+
+/// Panels of e4m3 codes with their scales behind them.
+#[inline(always)]
+fn widen_fp8_panels<S: Simd>(s: S, bytes: &[u8], row_bytes: usize, stride: usize, to: &mut [f32]) {
+    for (panel, to) in bytes.chunks_exact(LANES * row_bytes).zip(to.chunks_exact_mut(LANES * stride)) {
+        let (codes, scales) = panel.split_at(LANES * stride);
+        let scales: [f32; LANES] = bytemuck::pod_read_unaligned(scales);
+        let scales = s.load_slice(&scales);
+        for (x, y) in codes.chunks_exact(LANES).zip(to.chunks_exact_mut(LANES)) {
+            // SAFETY: `x` has 16 codes.
+            let codes = unsafe { s.load_u8(x.as_ptr()) };
+            s.store_slice(y, s.mul(e4m3_to_f32(s, codes), scales));
+        }
+    }
+}
+
 /// The numbers of e4m3 codes but the NaNs, which no row holds: exponent bias 7, three digits.
 #[inline(always)]
 fn e4m3_to_f32<S: Simd>(s: S, codes: S::I32) -> S::F32 {
@@ -249,6 +324,7 @@ fn e4m3_from_f32(x: f32) -> u8 {
 /// every head: `to` is heads of `capacity` positions.
 pub(crate) struct Append<'a> {
     pub(crate) kind: KvType,
+    pub(crate) order: Order,
     pub(crate) from: &'a [f32],
     pub(crate) to: &'a mut [u8],
     pub(crate) n_heads: usize,
@@ -265,25 +341,79 @@ impl Append<'_> {
 
 impl Kernel for Append<'_> {
     type Output = ();
+    const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let row_bytes = self.kind.row_bytes(self.head_dim);
+        // A row on its way to its lane; as f32, so that every type is aligned in it.
+        let mut row = vec![0.0_f32; if self.order == Order::Panels { row_bytes.div_ceil(4) } else { 0 }];
         for (i, x) in self.from.chunks_exact(self.head_dim).enumerate() {
             let (position, head) = (self.len + i / self.n_heads, i % self.n_heads);
-            let y = &mut self.to[(head * self.capacity + position) * row_bytes..][..row_bytes];
-            match self.kind {
-                KvType::F32 => bytemuck::cast_slice_mut(y)[..x.len()].copy_from_slice(x),
-                KvType::F16 => store_f16(s, x, bytemuck::cast_slice_mut(y)),
-                KvType::Bf16 => {
-                    for (x, y) in x.iter().zip(bytemuck::cast_slice_mut(y)) {
-                        *y = bf16::from_f32(*x);
-                    }
+            match self.order {
+                Order::Rows => {
+                    let y = &mut self.to[(head * self.capacity + position) * row_bytes..][..row_bytes];
+                    store(s, self.kind, x, y);
                 }
-                KvType::Q8 => store_q8(x, bytemuck::cast_slice_mut(y)),
-                KvType::Fp8 => store_fp8(s, x, y),
+                Order::Panels => {
+                    let row = &mut bytemuck::cast_slice_mut(&mut row)[..row_bytes];
+                    store(s, self.kind, x, row);
+                    let (first, lane) = (position / LANES * LANES, position % LANES);
+                    let panel = &mut self.to[(head * self.capacity + first) * row_bytes..];
+                    put_in_lane(self.kind, row, lane, &mut panel[..LANES * row_bytes]);
+                }
             }
         }
+    }
+}
+
+/// Writes the numbers `x` as a row of `kind`; its padding stays as it is.
+#[inline(always)]
+fn store<S: Simd>(s: S, kind: KvType, x: &[f32], y: &mut [u8]) {
+    match kind {
+        KvType::F32 => bytemuck::cast_slice_mut(y)[..x.len()].copy_from_slice(x),
+        KvType::F16 => store_f16(s, x, bytemuck::cast_slice_mut(y)),
+        KvType::Bf16 => {
+            for (x, y) in x.iter().zip(bytemuck::cast_slice_mut(y)) {
+                *y = bf16::from_f32(*x);
+            }
+        }
+        KvType::Q8 => store_q8(x, bytemuck::cast_slice_mut(y)),
+        KvType::Fp8 => store_fp8(s, x, y),
+    }
+}
+
+/// Copies a row into lane `lane` of a panel.
+#[inline(always)]
+fn put_in_lane(kind: KvType, row: &[u8], lane: usize, panel: &mut [u8]) {
+    match kind {
+        KvType::F32 => spread::<u32>(row, lane, panel),
+        KvType::F16 | KvType::Bf16 => spread::<u16>(row, lane, panel),
+        KvType::Q8 => {
+            let blocks: &[BlockQ8_0] = bytemuck::cast_slice(row);
+            let (scales, codes) = panel.split_at_mut(blocks.len() * LANES * size_of::<f16>());
+            let scales: &mut [f16] = bytemuck::cast_slice_mut(scales);
+            let groups = scales.chunks_exact_mut(LANES).zip(codes.chunks_exact_mut(GROUP * LANES));
+            for (block, (scales, codes)) in blocks.iter().zip(groups) {
+                scales[lane] = block.scale;
+                spread::<u8>(bytemuck::cast_slice(&block.codes), lane, codes);
+            }
+        }
+        KvType::Fp8 => {
+            let (codes, scale) = row.split_at(row.len() - size_of::<f32>());
+            let (to, scales) = panel.split_at_mut(LANES * codes.len());
+            spread::<u8>(codes, lane, to);
+            spread::<u32>(scale, lane, scales);
+        }
+    }
+}
+
+/// Number `i` of `row` becomes number `16 i + lane` of `panel`.
+#[inline(always)]
+fn spread<T: Pod>(row: &[u8], lane: usize, panel: &mut [u8]) {
+    let (row, panel): (&[T], &mut [T]) = (bytemuck::cast_slice(row), bytemuck::cast_slice_mut(panel));
+    for (number, lanes) in row.iter().zip(panel.as_chunks_mut::<LANES>().0) {
+        lanes[lane] = *number;
     }
 }
 

@@ -337,7 +337,8 @@ fn a_cache_refuses_what_does_not_fit_and_stays_as_it_was() {
     let isa = Isa::scalar();
     for kind in KvType::ALL {
         let mut cache = KvCache::new(kind, 2, 3, 4).unwrap();
-        assert_eq!(cache.bytes(), 2 * 4 * 2 * kind.row_bytes(3));
+        // Keys are kept in panels of sixteen positions.
+        assert_eq!(cache.bytes(), (16 + 4) * 2 * kind.row_bytes(3));
         cache.append(isa, &[1.0; 18], &[2.0; 18], 3).unwrap();
         let full = Error::Full { capacity: 4, len: 3, rows: 2 };
         assert_eq!(cache.append(isa, &[9.0; 12], &[9.0; 12], 2), Err(full));

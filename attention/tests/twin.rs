@@ -20,8 +20,8 @@ fn bound(p: &Problem, k: &[f32], v: &[f32]) -> f64 {
         }
     }
     let v = v.iter().fold(0.0f32, |m, x| m.max(x.abs()));
-    let fixed = if p.params.soft_cap().is_some() { 20.0 } else { 12.0 };
-    let factor = 2.0 * (dim as f64 / 16.0 + fixed) * largest + 2.0 * p.positions as f64 + 32.0;
+    let fixed = if p.params.soft_cap().is_some() { 18.0 } else { 10.0 };
+    let factor = 2.0 * (dim as f64 / 2.0 + fixed) * largest + 2.0 * p.positions as f64 + 32.0;
     f64::from(v) * factor / f64::from(1 << 24)
 }
 

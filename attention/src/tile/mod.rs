@@ -187,10 +187,11 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         }
         let q = &self.scratch.queries[first * stride..][..L * stride];
         let records = &mut records[first * record..][..L * record];
-        let (keys, values) = (&keys[..any.1 * stride], &values[..any.1 * stride]);
-        let from = any.0 - any.0 % LANES;
-        // SAFETY: `q` has `L` and `keys` has `any.1` times `vectors * 16` elements; `from < any.1 <= BLOCK`.
-        unsafe { scores::<S, E, L>(s, vectors, q.as_ptr(), keys.as_ptr(), (from, any.1), weights) };
+        let panels = (any.0 / LANES, any.1.div_ceil(LANES));
+        let (keys, values) = (&keys[..panels.1 * LANES * stride], &values[..any.1 * stride]);
+        let from = panels.0 * LANES;
+        // SAFETY: `q` has `L` and `keys` has `16 * panels.1` times `vectors * 16` elements; at most four panels are a block.
+        unsafe { scores::<S, E, L>(s, stride, q.as_ptr(), keys.as_ptr(), panels, weights) };
         if let Some(cap) = self.queries.params.soft_cap() {
             s.vectorize(SoftCap { cap, scores: &mut weights.0[..L], from, to: any.1 });
         }

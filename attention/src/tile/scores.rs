@@ -1,126 +1,94 @@
 //! Scores: the dot products of up to four queries with the keys of a block.
 //!
-//! A score is a chain of fused multiply-adds over the head, sixteen lanes wide, started at zero:
-//! lane `i` sums `q[i] k[i]`, then `q[16 + i] k[16 + i]`, ...; `Simd::reduce_add` folds the lanes. Sixteen chains
-//! run before their lanes are folded together by `reduce_add_each`, which has the same bits.
+//! Keys are in panels, a key a lane. A score is the sum of two chains of fused multiply-adds started at zero, one over
+//! the even numbers of the head and one over the odd ones, the even one first.
 
 use super::{BLOCK, QUAD, Weights, register_rich};
 use crate::rows::Element;
 use halfbyte_cpu_kernels::simd::{LANES, Simd};
 
-/// Keys of a part of a step. Where registers are few, their chains with a pair of queries go two keys at a time: eight
-/// registers of sums, and as many loads as multiplications.
-const KEYS: usize = 4;
+/// Panels of a block.
+const PANELS: usize = BLOCK / LANES;
 
-/// Scores of `L` queries, `vectors * 16` elements each and one after the other at `q`, with the keys `from .. n` of
-/// a block, which lies alike at `k`: `out[i][from..n]` for query `i`. What lies behind them in `out` is unspecified.
+/// Scores of `L` queries, `stride` elements each and one after the other at `q`, with the keys of the panels
+/// `panels.0 .. panels.1` of a block, whose first panel is at `k`: `out[i][16 * p..][..16]` for query `i` and panel `p`.
 ///
 /// # Safety
-/// `L * vectors * 16` f32 are readable at `q` and `n * vectors * 16` at `k`; `from` is a multiple of 16 and
-/// `from < n <= BLOCK`.
+/// `L * stride` f32 are readable at `q` and `16 * panels.1 * stride` elements at `k`; `L <= QUAD`, and `panels.1` is at most
+/// a block's.
 #[inline(always)]
 pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
     s: S,
-    vectors: usize,
+    stride: usize,
     q: *const f32,
     k: *const E,
-    (from, n): (usize, usize),
+    (first, last): (usize, usize),
     out: &mut Weights,
 ) {
-    // Sixteen chains a step: one query by 16 keys, two by 8, or three or four by 4.
-    let keys = match L {
-        1 => 16,
-        2 => 8,
-        _ => 4,
-    };
-    let mut first = from;
-    while first < n {
-        let mut sums = [s.splat(0.0); LANES];
-        let mut part = 0;
-        while part < keys {
-            // A step past the last key reads that key again; nothing looks at such a score.
-            let mut pointers = [k; KEYS];
-            for (i, p) in pointers.iter_mut().enumerate() {
-                let key = (first + part + i).min(n - 1);
-                // SAFETY: `key` is below `n`, so the pointer stays inside the caller's keys.
-                *p = unsafe { k.add(key * vectors * LANES) };
+    debug_assert!(last <= PANELS && L <= QUAD);
+    let mut panel = first;
+    // As many sums as registers hold, and chains enough for a single query.
+    macro_rules! panels {
+        ($n:literal) => {
+            while panel + $n <= last {
+                // SAFETY: the caller's promise; these panels are among the readable ones.
+                unsafe { some::<S, E, L, $n>(s, stride, q, k, panel, out) };
+                panel += $n;
             }
-            let mut i = 0;
-            while i < L {
-                // SAFETY: query `i` is one of the `L` that are readable.
-                let q = unsafe { q.add(i * vectors * LANES) };
-                let sums = &mut sums[part..];
-                if register_rich::<S>() {
-                    // SAFETY: `L` queries are readable from the first on, and so is a key at each pointer.
-                    put(unsafe { chains::<S, E, L, KEYS>(s, vectors, q, pointers) }, sums, keys, i);
-                    i += L;
-                } else if i + 2 <= L {
-                    let [a, b, c, d] = pointers;
-                    // SAFETY: two queries are readable at `q`, and so is a key at each pointer.
-                    put(unsafe { chains::<S, E, 2, 2>(s, vectors, q, [a, b]) }, sums, keys, i);
-                    // SAFETY: as above.
-                    put(unsafe { chains::<S, E, 2, 2>(s, vectors, q, [c, d]) }, &mut sums[2..], keys, i);
-                    i += 2;
-                } else {
-                    // SAFETY: a query is readable at `q`, and so is a key at each pointer.
-                    put(unsafe { chains::<S, E, 1, KEYS>(s, vectors, q, pointers) }, sums, keys, i);
-                    i += 1;
-                }
-            }
-            part += KEYS;
-        }
-        let sums = s.to_array(s.reduce_add_each(sums));
-        for i in 0..L {
-            out.0[i][first..first + keys].copy_from_slice(&sums[i * keys..][..keys]);
-        }
-        first += keys;
+        };
     }
+    if register_rich::<S>() || L == 1 {
+        panels!(4);
+    }
+    if register_rich::<S>() || L <= 2 {
+        panels!(2);
+    }
+    panels!(1);
 }
 
-/// Puts the chains of some queries, of which the first is query `first`, into `sums`, which has `keys` of each query.
-#[inline(always)]
-fn put<T: Copy, const L: usize, const K: usize>(
-    chains: [[T; K]; L],
-    sums: &mut [T],
-    keys: usize,
-    first: usize,
-) {
-    for i in 0..L {
-        sums[(first + i) * keys..][..K].copy_from_slice(&chains[i]);
-    }
-}
-
-/// The unfolded sums of `L` queries by `K` keys.
+/// [`scores`] with `P` panels from panel `panel` on.
 ///
 /// # Safety
-/// `L * vectors * 16` f32 are readable at `q` and `vectors * 16` at each of `k`.
+/// As for [`scores`], and `panel + P <= panels.1`.
 #[inline(always)]
-unsafe fn chains<S: Simd, E: Element, const L: usize, const K: usize>(
+unsafe fn some<S: Simd, E: Element, const L: usize, const P: usize>(
     s: S,
-    vectors: usize,
+    stride: usize,
     q: *const f32,
-    k: [*const E; K],
-) -> [[S::F32; K]; L] {
-    let mut sums = [[s.splat(0.0); K]; L];
-    for d in 0..vectors {
-        let mut keys = [s.splat(0.0); K];
-        for j in 0..K {
-            // SAFETY: vector `d` lies inside key `j`.
-            let p = unsafe { k[j].add(d * LANES) };
-            // SAFETY: as above, all 16 elements of it.
-            keys[j] = unsafe { E::load(s, p) };
+    k: *const E,
+    panel: usize,
+    out: &mut Weights,
+) {
+    let mut totals = [[s.splat(0.0); P]; L];
+    for parity in 0..2 {
+        let mut sums = [[s.splat(0.0); P]; L];
+        let mut d = parity;
+        while d < stride {
+            let mut keys = [s.splat(0.0); P];
+            for j in 0..P {
+                // SAFETY: the sixteen numbers `d` of panel `panel + j`.
+                let p = unsafe { k.add(((panel + j) * stride + d) * LANES) };
+                // SAFETY: as above.
+                keys[j] = unsafe { E::load(s, p) };
+            }
+            for i in 0..L {
+                // SAFETY: number `d` of query `i`.
+                let query = s.splat(unsafe { *q.add(i * stride + d) });
+                for j in 0..P {
+                    sums[i][j] = s.fma(query, keys[j], sums[i][j]);
+                }
+            }
+            d += 2;
         }
         for i in 0..L {
-            // SAFETY: vector `d` lies inside query `i`.
-            let p = unsafe { q.add((i * vectors + d) * LANES) };
-            // SAFETY: as above, all 16 elements of it.
-            let query = unsafe { s.load(p) };
-            for j in 0..K {
-                sums[i][j] = s.fma(query, keys[j], sums[i][j]);
+            for j in 0..P {
+                totals[i][j] = if parity == 0 { sums[i][j] } else { s.add(totals[i][j], sums[i][j]) };
             }
         }
     }
-    sums
+    for i in 0..L {
+        for j in 0..P {
+            s.store_slice(&mut out.0[i][(panel + j) * LANES..], totals[i][j]);
+        }
+    }
 }
-
-const _: () = assert!(BLOCK.is_multiple_of(LANES) && QUAD == KEYS);
