@@ -58,6 +58,8 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     const ROLL_LINES: bool = false;
     /// Activation rows that a float GEMM tile multiplies a panel of sixteen weight rows by: a vector of sums each.
     const FLOAT_TILE: usize;
+    /// Panels of such rows, 1 or 2, that half a tile's tokens are multiplied by at once, so that each serves two.
+    const FLOAT_PANELS: usize = 1;
     /// A group's dot products of 8-bit codes start at this times the sum of the activation codes: an instruction
     /// that takes unsigned codes takes their offset off there.
     const DOT8_START: i32;

@@ -30,7 +30,7 @@ pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
     // As many sums as registers hold, and chains enough for a single query.
     macro_rules! panels {
         ($n:literal) => {
-            while panel + $n <= last {
+            while last - panel >= $n {
                 // SAFETY: the caller's promise; these panels are among the readable ones.
                 unsafe { some::<S, E, L, $n>(s, stride, q, k, panel, out) };
                 panel += $n;
@@ -73,7 +73,9 @@ unsafe fn some<S: Simd, E: Element, const L: usize, const P: usize>(
             }
             for i in 0..L {
                 // SAFETY: number `d` of query `i`.
-                let query = s.splat(unsafe { *q.add(i * stride + d) });
+                let query = unsafe { q.add(i * stride + d) };
+                // SAFETY: as above.
+                let query = s.splat(unsafe { *query });
                 for j in 0..P {
                     sums[i][j] = s.fma(query, keys[j], sums[i][j]);
                 }

@@ -208,7 +208,7 @@ fn share<P: Source, const N: usize>(
 ) {
     let total = outputs.iter().map(|output| output.rows().div_ceil(LANES)).sum();
     ctx.pool.par_ranges(total, 0, |range| {
-        with_lines(Purpose::Weights, 2 * SCRATCH, |scratch| {
+        with_lines(Purpose::Weights, 2 * (SCRATCH + BLOCK), |scratch| {
             let mut first = 0;
             for (panels, output) in matrices.into_iter().zip(outputs) {
                 let rows = output.rows();
@@ -230,7 +230,7 @@ struct PanelsTimesTokens<'a, P> {
     panels: P,
     range: Range<usize>,
     product: Product<'a>,
-    /// Twice what `panels` needs: for two panels, or for a block and the same as f32.
+    /// For each of two panels what `panels` needs, and a block as f32.
     scratch: &'a mut [Line],
 }
 
@@ -240,7 +240,7 @@ impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let Product { rows, cols, x, output } = self.product;
+        let Product { cols, x, .. } = self.product;
         let (x, tokens) = match x {
             Activations::Panels(x, tokens) => (x, tokens),
             Activations::One(x) => {
@@ -255,18 +255,20 @@ impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
                 return;
             }
         };
-        let (scratch, wide) = self.scratch.split_at_mut(SCRATCH);
         // So many that their part of a block stays in a second-level cache.
         let together = P::TILES * S::FLOAT_TILE;
         for start in (0..tokens).step_by(together) {
             let tokens = start..tokens.min(start + together);
             for from in (0..cols).step_by(BLOCK) {
-                let n = BLOCK.min(cols - from);
-                for p in self.range.clone() {
-                    let (first, valid) = (p * LANES, LANES.min(rows - p * LANES));
-                    let weights = widen(s, self.panels.block(s, p, from..from + n, scratch), wide);
-                    let tile = Tile { weights, x, cols, from, first, valid, output };
-                    s.vectorize(Multiply { tile, tokens: tokens.clone() });
+                let inputs = from..cols.min(from + BLOCK);
+                let mut panel = self.range.start;
+                while S::FLOAT_PANELS == 2 && panel + 2 <= self.range.end {
+                    self.times_block::<S, 2>(s, x, panel, inputs.clone(), tokens.clone());
+                    panel += 2;
+                }
+                while panel < self.range.end {
+                    self.times_block::<S, 1>(s, x, panel, inputs.clone(), tokens.clone());
+                    panel += 1;
                 }
             }
         }
@@ -274,6 +276,27 @@ impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
 }
 
 impl<P: Source> PanelsTimesTokens<'_, P> {
+    /// Adds the products of inputs `inputs` of `N` panels from `panel` on with `tokens`.
+    #[inline(always)]
+    fn times_block<S: Simd, const N: usize>(
+        &mut self,
+        s: S,
+        x: &[Line],
+        panel: usize,
+        inputs: Range<usize>,
+        tokens: Range<usize>,
+    ) {
+        let Product { cols, output, .. } = self.product;
+        let mut weights: [&[Line]; N] = [&[]; N];
+        let scratches = self.scratch.chunks_exact_mut(SCRATCH + BLOCK);
+        for ((weights, scratch), i) in weights.iter_mut().zip(scratches).zip(0..) {
+            let (scratch, wide) = scratch.split_at_mut(SCRATCH);
+            *weights = widen(s, self.panels.block(s, panel + i, inputs.clone(), scratch), wide);
+        }
+        let tile = Tile { weights, x, cols, from: inputs.start, first: panel * LANES, output };
+        s.vectorize(Multiply { tile, tokens });
+    }
+
     /// The products of some panels, one or two, with the only token.
     #[inline(always)]
     fn times_one<S: Simd, const N: usize>(&mut self, s: S, x: &[f32], panels: [usize; N]) {

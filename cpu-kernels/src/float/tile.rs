@@ -1,6 +1,6 @@
-//! The register tile: a block of one panel by a few tokens.
+//! The register tile: a block of one panel, or two, by a few tokens.
 
-#![allow(clippy::needless_range_loop, reason = "a token indexes several things at once")]
+#![allow(clippy::needless_range_loop, reason = "a token or a panel indexes several things at once")]
 
 use super::source::Weight;
 use crate::output::Output;
@@ -8,18 +8,17 @@ use crate::scratch::Line;
 use crate::simd::{Kernel, LANES, Simd};
 use core::ops::Range;
 
-/// A block of a panel, what it is multiplied by, and where the products go.
+/// A block of neighbouring panels, what it is multiplied by, and where the products go.
 #[derive(Clone, Copy)]
-pub(super) struct Tile<'a> {
-    /// A line an input: sixteen f32, one a row.
-    pub(super) weights: &'a [Line],
+pub(super) struct Tile<'a, const P: usize> {
+    /// A line an input, of each panel: sixteen f32, one a row.
+    pub(super) weights: [&'a [Line]; P],
     /// All tokens in panels of sixteen, a line an input, `cols` lines each; those of this block begin at input `from`.
     pub(super) x: &'a [Line],
     pub(super) cols: usize,
     pub(super) from: usize,
-    /// The row of lane 0, and how many lanes are rows of the matrix.
+    /// The row of lane 0 of the first panel.
     pub(super) first: usize,
-    pub(super) valid: usize,
     pub(super) output: Output<'a>,
 }
 
@@ -27,12 +26,12 @@ pub(super) struct Tile<'a> {
 /// row begins at 0.
 ///
 /// A kernel of its own, so that it is compiled once a path and not once a source of weights, too.
-pub(super) struct Multiply<'a> {
-    pub(super) tile: Tile<'a>,
+pub(super) struct Multiply<'a, const P: usize> {
+    pub(super) tile: Tile<'a, P>,
     pub(super) tokens: Range<usize>,
 }
 
-impl Kernel for Multiply<'_> {
+impl<const P: usize> Kernel for Multiply<'_, P> {
     type Output = ();
     const INTEGER_DOTS: bool = false;
 
@@ -42,15 +41,13 @@ impl Kernel for Multiply<'_> {
         for start in tokens.clone().step_by(LANES) {
             let n = LANES.min(tokens.end - start);
             let mut t = 0;
-            if S::FLOAT_TILE >= 16 {
-                if n == 16 {
-                    tile.times::<S, 16>(s, start, 0);
-                    continue;
-                }
-                if n >= 8 {
-                    tile.times::<S, 8>(s, start, 0);
-                    t = 8;
-                }
+            if S::FLOAT_TILE >= 16 && P == 1 && n == 16 {
+                tile.times::<S, 16>(s, start, 0);
+                continue;
+            }
+            while S::FLOAT_TILE >= 16 && t + 8 <= n {
+                tile.times::<S, 8>(s, start, t);
+                t += 8;
             }
             while S::FLOAT_TILE == 6 && t + 6 <= n {
                 tile.times::<S, 6>(s, start, t);
@@ -68,36 +65,46 @@ impl Kernel for Multiply<'_> {
     }
 }
 
-impl Tile<'_> {
+impl<const P: usize> Tile<'_, P> {
     /// Tokens `first..first + T` of the sixteen from token `start` on: the even inputs, then the odd ones. Lines of both
     /// halves are in the first-level cache.
     #[inline(always)]
     fn times<S: Simd, const T: usize>(self, s: S, start: usize, first: usize) {
-        let n = self.weights.len();
+        let n = self.weights[0].len();
+        let weights = self.weights.map(|weights| &weights[..n]);
         let x = &self.x[start / LANES * self.cols + self.from..][..n];
         assert!(first + T <= LANES, "tokens of one panel");
+        let mut sums = [[[s.splat(0.0); T]; P]; 2];
         for parity in 0..2 {
-            let mut sums = [s.splat(0.0); T];
+            let mut own = [[s.splat(0.0); T]; P];
             let mut k = parity;
             while k < n {
-                let w = floats(s, &self.weights[k]);
+                let w = weights.map(|weights| &weights[k]);
                 let x = &x[k].0[first..first + T];
                 for t in 0..T {
-                    sums[t] = s.fma(w, s.splat(f32::from_bits(x[t])), sums[t]);
+                    let x = s.splat(f32::from_bits(x[t]));
+                    for p in 0..P {
+                        own[p][t] = s.fma(floats(s, w[p]), x, own[p][t]);
+                    }
                 }
                 k += 2;
             }
-            for t in 0..T {
+            sums[parity] = own;
+        }
+        for t in 0..T {
+            for p in 0..P {
+                let row = self.first + p * LANES;
+                let valid = LANES.min(self.output.rows() - row);
                 // SAFETY: this panel's rows are written by this work item alone.
-                let y = unsafe { self.output.at(start + first + t, self.first, self.valid) };
-                let total = if self.from == 0 && parity == 0 {
+                let y = unsafe { self.output.at(start + first + t, row, valid) };
+                let total = if self.from == 0 {
                     s.splat(0.0)
-                } else if self.valid == LANES {
+                } else if valid == LANES {
                     s.load_slice(y)
                 } else {
                     s.load_partial(y)
                 };
-                s.store_up_to(y, s.add(total, sums[t]));
+                s.store_up_to(y, s.add(s.add(total, sums[0][p][t]), sums[1][p][t]));
             }
         }
     }
