@@ -85,6 +85,10 @@ impl KvType {
 
 /// A number that kernels load as f32.
 pub(crate) trait Element: Copy {
+    /// Whether blocks come from the cache as they are, and not through a near piece of memory: then the next one is asked
+    /// for while one is read.
+    const STREAMED: bool;
+
     /// Loads 16 numbers.
     ///
     /// # Safety
@@ -93,6 +97,8 @@ pub(crate) trait Element: Copy {
 }
 
 impl Element for f32 {
+    const STREAMED: bool = false;
+
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
         // SAFETY: the caller's promise is the callee's.
@@ -101,6 +107,8 @@ impl Element for f32 {
 }
 
 impl Element for f16 {
+    const STREAMED: bool = true;
+
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
         // SAFETY: the caller's promise; an `f16` is a transparent `u16`.

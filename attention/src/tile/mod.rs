@@ -166,7 +166,7 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         records: &mut [f32],
         weights: &mut Weights,
     ) -> usize {
-        let (stride, record) = (vectors * LANES, record(vectors));
+        let (stride, record, ahead) = (vectors * LANES, record(vectors), self.queries.asks_ahead);
         let mut seen = [(0, 0); L];
         // The keys that any query sees, and those that all see.
         let (mut any, mut all) = ((BLOCK, 0), (0, BLOCK));
@@ -191,7 +191,7 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         let (keys, values) = (&keys[..panels.1 * LANES * stride], &values[..any.1 * stride]);
         let from = panels.0 * LANES;
         // SAFETY: `q` has `L` and `keys` has `16 * panels.1` times `vectors * 16` elements; at most four panels are a block.
-        unsafe { scores::<S, E, L>(s, stride, q.as_ptr(), keys.as_ptr(), panels, weights) };
+        unsafe { scores::<S, E, L>(s, stride, q.as_ptr(), keys.as_ptr(), panels, ahead, weights) };
         if let Some(cap) = self.queries.params.soft_cap() {
             s.vectorize(SoftCap { cap, scores: &mut weights.0[..L], from, to: any.1 });
         }
@@ -217,13 +217,13 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
                     // SAFETY: record `i` is one of the `L`.
                     let o = unsafe { o.add(i * record) };
                     // SAFETY: a record is at `o`, and `part.1 <= any.1` values are at `v`; `i < L <= QUAD`.
-                    unsafe { add_values::<S, E, 1>(s, vectors, weights, i, part, [alpha[i]], v, o) };
+                    unsafe { add_values::<S, E, 1>(s, vectors, weights, i, part, [alpha[i]], v, o, ahead) };
                     alpha[i] = s.splat(1.0);
                 }
             }
             if !behind && all.0 < all.1 {
                 // SAFETY: `L` records are at `o`, and `all.1 <= any.1` values at `v`; `L <= QUAD`.
-                unsafe { add_values::<S, E, L>(s, vectors, weights, 0, all, alpha, v, o) };
+                unsafe { add_values::<S, E, L>(s, vectors, weights, 0, all, alpha, v, o, ahead) };
                 alpha = [s.splat(1.0); L];
             }
         }

@@ -18,6 +18,8 @@ pub(crate) struct Queries<'a> {
     pub(crate) first_position: usize,
     pub(crate) first: usize,
     pub(crate) n: usize,
+    /// Whether to ask for the next block of keys and values while one is read.
+    pub(crate) asks_ahead: bool,
 }
 
 impl Queries<'_> {

@@ -23,6 +23,7 @@ pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
     q: *const f32,
     k: *const E,
     (first, last): (usize, usize),
+    ahead: bool,
     out: &mut Weights,
 ) {
     debug_assert!(last <= PANELS && L <= QUAD);
@@ -32,7 +33,7 @@ pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
         ($n:literal) => {
             while last - panel >= $n {
                 // SAFETY: the caller's promise; these panels are among the readable ones.
-                unsafe { some::<S, E, L, $n>(s, stride, q, k, panel, out) };
+                unsafe { some::<S, E, L, $n>(s, stride, q, k, panel, ahead, out) };
                 panel += $n;
             }
         };
@@ -51,12 +52,14 @@ pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
 /// # Safety
 /// As for [`scores`], and `panel + P <= panels.1`.
 #[inline(always)]
+#[allow(clippy::too_many_arguments, reason = "a kernel inlined at its call sites")]
 unsafe fn some<S: Simd, E: Element, const L: usize, const P: usize>(
     s: S,
     stride: usize,
     q: *const f32,
     k: *const E,
     panel: usize,
+    ahead: bool,
     out: &mut Weights,
 ) {
     let mut totals = [[s.splat(0.0); P]; L];
@@ -68,6 +71,10 @@ unsafe fn some<S: Simd, E: Element, const L: usize, const P: usize>(
             for j in 0..P {
                 // SAFETY: the sixteen numbers `d` of panel `panel + j`.
                 let p = unsafe { k.add(((panel + j) * stride + d) * LANES) };
+                // Even and odd numbers of halves share a line.
+                if E::STREAMED && ahead && parity == 0 {
+                    s.prefetch(p.wrapping_add(BLOCK * stride).cast());
+                }
                 // SAFETY: as above.
                 keys[j] = unsafe { E::load(s, p) };
             }

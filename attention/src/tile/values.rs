@@ -3,7 +3,7 @@
 //! `o = o * alpha`, then `o = p[j] * v[j] + o`, fused, key after key: one chain an element, whatever the
 //! registers that hold it.
 
-use super::{Weights, record, register_rich};
+use super::{BLOCK, Weights, record, register_rich};
 use crate::rows::Element;
 use halfbyte_cpu_kernels::simd::{LANES, Simd};
 
@@ -24,6 +24,7 @@ pub(super) unsafe fn add_values<S: Simd, E: Element, const L: usize>(
     alpha: [S::F32; L],
     v: *const E,
     o: *mut f32,
+    ahead: bool,
 ) {
     let mut d = 0;
     // Columns of `WIDTH` vectors: as many sums as registers hold.
@@ -31,7 +32,7 @@ pub(super) unsafe fn add_values<S: Simd, E: Element, const L: usize>(
         ($width:literal) => {
             while vectors - d >= $width {
                 // SAFETY: the caller's promise; the column ends inside the head.
-                unsafe { column::<S, E, L, $width>(s, vectors, weights, first, keys, alpha, v, o, d) };
+                unsafe { column::<S, E, L, $width>(s, vectors, weights, first, keys, alpha, v, o, ahead, d) };
                 d += $width;
             }
         };
@@ -60,6 +61,7 @@ unsafe fn column<S: Simd, E: Element, const L: usize, const C: usize>(
     alpha: [S::F32; L],
     v: *const E,
     o: *mut f32,
+    ahead: bool,
     d: usize,
 ) {
     let mut sums = [[s.splat(0.0); C]; L];
@@ -76,6 +78,10 @@ unsafe fn column<S: Simd, E: Element, const L: usize, const C: usize>(
         for c in 0..C {
             // SAFETY: vector `d + c` lies inside value `j`.
             let p = unsafe { v.add((j * vectors + d + c) * LANES) };
+            // Two vectors of halves are a line.
+            if E::STREAMED && ahead && c % 2 == 0 {
+                s.prefetch(p.wrapping_add(BLOCK * vectors * LANES).cast());
+            }
             // SAFETY: as above, all 16 elements of it.
             values[c] = unsafe { E::load(s, p) };
         }
