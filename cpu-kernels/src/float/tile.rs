@@ -6,6 +6,7 @@ use super::source::Weight;
 use crate::output::Output;
 use crate::scratch::Line;
 use crate::simd::{Kernel, LANES, Simd};
+use core::hint::black_box;
 use core::ops::Range;
 
 /// A block of neighbouring panels, what it is multiplied by, and where the products go.
@@ -74,9 +75,10 @@ impl<const P: usize> Tile<'_, P> {
         let weights = self.weights.map(|weights| &weights[..n]);
         let x = &self.x[start / LANES * self.cols + self.from..][..n];
         assert!(first + T <= LANES, "tokens of one panel");
-        let mut sums = [[[s.splat(0.0); T]; P]; 2];
+        // In memory, wherever the compiler would have them: registers are for the odd sums then.
+        let mut even = [[[0.0; LANES]; T]; P];
         for parity in 0..2 {
-            let mut own = [[s.splat(0.0); T]; P];
+            let mut sums = [[s.splat(0.0); T]; P];
             let mut k = parity;
             while k < n {
                 let w = weights.map(|weights| &weights[k]);
@@ -84,29 +86,39 @@ impl<const P: usize> Tile<'_, P> {
                 for t in 0..T {
                     let x = s.splat(f32::from_bits(x[t]));
                     for p in 0..P {
-                        own[p][t] = s.fma(floats(s, w[p]), x, own[p][t]);
+                        sums[p][t] = s.fma(floats(s, w[p]), x, sums[p][t]);
                     }
                 }
                 k += 2;
             }
-            sums[parity] = own;
-        }
-        for t in 0..T {
-            for p in 0..P {
-                let row = self.first + p * LANES;
-                let valid = LANES.min(self.output.rows() - row);
-                // SAFETY: this panel's rows are written by this work item alone.
-                let y = unsafe { self.output.at(start + first + t, row, valid) };
-                let total = if self.from == 0 {
-                    s.splat(0.0)
-                } else if valid == LANES {
-                    s.load_slice(y)
-                } else {
-                    s.load_partial(y)
-                };
-                s.store_up_to(y, s.add(s.add(total, sums[0][p][t]), sums[1][p][t]));
+            for t in 0..T {
+                for p in 0..P {
+                    if parity == 0 {
+                        s.store_slice(&mut even[p][t], sums[p][t]);
+                    } else {
+                        self.add(s, start + first + t, p, s.load_slice(&even[p][t]), sums[p][t]);
+                    }
+                }
             }
+            black_box(&mut even);
         }
+    }
+
+    /// Adds a block's sums to the outputs that panel `p` has for token `token`.
+    #[inline(always)]
+    fn add<S: Simd>(self, s: S, token: usize, p: usize, even: S::F32, odd: S::F32) {
+        let row = self.first + p * LANES;
+        let valid = LANES.min(self.output.rows() - row);
+        // SAFETY: this panel's rows are written by this work item alone.
+        let y = unsafe { self.output.at(token, row, valid) };
+        let total = if self.from == 0 {
+            s.splat(0.0)
+        } else if valid == LANES {
+            s.load_slice(y)
+        } else {
+            s.load_partial(y)
+        };
+        s.store_up_to(y, s.add(s.add(total, even), odd));
     }
 }
 
