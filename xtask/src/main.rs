@@ -8,6 +8,7 @@ mod cuda_compiler;
 mod fetch_model;
 mod markers;
 mod outside;
+mod plots;
 mod pool;
 mod ptx;
 mod quantizers;
@@ -26,8 +27,8 @@ enum Task {
     Ci,
     /// The server's tests with OpenAI's Python client and with a browser (Chromium and chromedriver have to be there).
     Clients,
-    /// Runs halfbyte beside llama.cpp and candle on the same models and writes the tables of docs/performance.md and the
-    /// README.
+    /// Runs halfbyte beside llama.cpp and candle on the same models; writes the figures, the tables and the plot of
+    /// docs/performance and the README.
     Compare(compare::Args),
     /// What the CUDA kernels need of each architecture, into cuda-kernels/contract.json; spills fail.
     Contract(contract::Args),
