@@ -131,14 +131,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one round of one small model: does everything work?")
     parser.add_argument("--json", type=Path, help="figures, kept and added to; others of this machine stay")
-    parser.add_argument("--markdown", choices=["full", "short"], help="measure nothing, print the tables of --json")
+    parser.add_argument("--print", choices=["full", "short", "bars"], help="measure nothing: tables, bars, of --json")
     args = parser.parse_args()
     args.candle = args.candle or root / "benches/compare/candle/target/release/candle-compare"
     for work in args.work:
         if work not in WORK:
             parser.error(f"--work {work}: expected some of {','.join(WORK)}")
-    if args.markdown and not args.json:
-        parser.error("--markdown needs the figures: --json FILE")
+    if args.print and not args.json:
+        parser.error("--print needs the figures: --json FILE")
     if args.quick:
         args.models, args.rounds, args.prompt, args.generate = ["smollm2-q4_0"], 1, 64, 16
         args.depth, args.deep_generate = 256, 16
@@ -148,7 +148,7 @@ def parse() -> argparse.Namespace:
 def main() -> None:
     args = parse()
     figures = Figures(args.json)
-    if not args.markdown:
+    if not args.print:
         sides = engines(args)
         if figures.start({engine.name: engine.version for engine in sides}):
             note("other programs than before: the figures begin anew")
@@ -161,7 +161,8 @@ def main() -> None:
             for name in args.models:
                 path = models.prepare(name, args.halfbyte, args.examples / "random_model", args.source, args.folder)
                 measure(args, figures, sides, name, path)
-    print(report.short(figures.data) if args.markdown == "short" else report.full(figures.data))
+    show = dict(full=report.full, short=report.short, bars=lambda data: json.dumps(report.bars(data)))
+    print(show[args.print or "full"](figures.data))
 
 
 if __name__ == "__main__":

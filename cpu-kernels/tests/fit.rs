@@ -18,6 +18,8 @@ fn gaussian(state: &mut u64) -> f32 {
 }
 
 fn quantize(isa: Isa, threads: usize, x: &[f32]) -> Result<Vec<BlockQ4_0>, Error> {
+    // There is no second thread in WebAssembly.
+    let threads = if cfg!(target_family = "wasm") { 1 } else { threads };
     let pool = ThreadPool::new(threads).expect("a pool");
     let mut out = vec![BlockQ4_0::ZERO; x.len() / 32];
     quantize_q4_0_fit(Context { pool: &pool, isa }, x, &mut out)?;

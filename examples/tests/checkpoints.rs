@@ -3,17 +3,22 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod common;
+#[path = "../examples/export_checkpoint.rs"]
+mod export_checkpoint;
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use common::golden;
+use export_checkpoint::{Kind, export};
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::{Context, Isa};
+use halfbyte_examples::embedded;
 use halfbyte_examples::gguf::{Gguf, GgufWriter, TensorType};
 use halfbyte_examples::model::{ActivationType, Model, Session, SessionOptions};
-use halfbyte_examples::requantize::{Format, Plan, difference};
+use halfbyte_examples::requantize::{Difference, Format, Plan, difference};
 use halfbyte_examples::source::{self, ModelFile, Source};
+use halfbyte_examples::tokenizer::{Special, Tokenizer, TokenizerSpec};
 use halfbyte_threadpool::ThreadPool;
 use serde_json::Value;
 
@@ -158,4 +163,74 @@ fn packing_changes_no_bit() {
             model = Model::from_source(&*file).unwrap();
         }
     }
+}
+
+/// The embedded model by way of another format: the directory and the ids of its prompt there.
+fn exported(kind: Kind, directory: &tempfile::TempDir) -> (ModelFile, Vec<u32>) {
+    export(&embedded::gguf().unwrap(), directory.path(), kind).unwrap();
+    let file = source::open(directory.path()).unwrap();
+    let ids = |metadata| {
+        let tokenizer = Tokenizer::new(&TokenizerSpec::from_metadata(metadata).unwrap()).unwrap();
+        tokenizer.encode_prompt(embedded::PROMPT, Special::Off).unwrap()
+    };
+    let there = ids(file.metadata());
+    assert_eq!(there, ids(embedded::gguf().unwrap().metadata()));
+    (file, there)
+}
+
+/// How far the matrices of `b` are from those of `a`.
+fn weight_error(a: &dyn Source, b: &dyn Source, ctx: Context<'_>) -> f64 {
+    let mut sum = Difference::default();
+    for info in a.tensors().iter().filter(|info| info.dims.len() == 2) {
+        let go_on = |_| ControlFlow::Continue(());
+        sum += difference((a, b), (info, b.tensor(&info.name).unwrap()), ctx, go_on).unwrap().unwrap();
+    }
+    sum.relative_squared_error()
+}
+
+#[test]
+fn the_embedded_model_is_itself_in_every_hugging_face_type() {
+    let pool = ThreadPool::new(2).unwrap();
+    let ctx = Context { pool: &pool, isa: Isa::fastest() };
+    let embedded = embedded::gguf().unwrap();
+    for (kind, format) in [(Kind::F32, Format::F32), (Kind::F16, Format::F16), (Kind::Bf16, Format::BF16)] {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, ids) = exported(kind, &directory);
+        let gguf = converted(&embedded, format, ctx);
+        let stored = |source: &dyn Source| source.tensor("blk.1.ffn_up.weight").unwrap().ty;
+        assert_eq!((stored(&*file), stored(&gguf)), (format.tensor_type(), format.tensor_type()));
+        assert_eq!(weight_error(&gguf, &*file, ctx), 0.0, "{kind:?}");
+        let original = logits(&Model::from_gguf(&gguf).unwrap(), ctx, EXACT, &ids);
+        let got = logits(&Model::from_source(&*file).unwrap(), ctx, EXACT, &ids);
+        // Scores sum the elements of a head in another order.
+        let distance = distance(&original, &got);
+        assert!(distance < 1e-4, "{kind:?}: {distance}");
+    }
+}
+
+#[test]
+fn the_embedded_model_in_mlx_is_off_by_its_rounding_alone() {
+    let pool = ThreadPool::new(2).unwrap();
+    let ctx = Context { pool: &pool, isa: Isa::fastest() };
+    let embedded = embedded::gguf().unwrap();
+    let mut distances = Vec::new();
+    for (kind, ty, largest) in
+        [(Kind::Mlx4, TensorType::MLX4_G64, 2e-2), (Kind::Mlx8, TensorType::MLX8_G64, 1e-4)]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, ids) = exported(kind, &directory);
+        assert_eq!(file.tensor("token_embd.weight").unwrap().ty, ty);
+        // A group's range is some five standard deviations, in 15 or 255 steps: a twelfth of a step's square.
+        let error = weight_error(&embedded, &*file, ctx);
+        assert!(error > 0.0 && error < largest, "{kind:?}: {error}");
+        let got = logits(&Model::from_source(&*file).unwrap(), ctx, EXACT, &ids);
+        let gguf = converted(&*file, Format::F32, ctx);
+        assert_eq!(weight_error(&gguf, &*file, ctx), 0.0, "{kind:?}");
+        let decoded = logits(&Model::from_gguf(&gguf).unwrap(), ctx, EXACT, &ids);
+        let distance_to = |other: &[f32]| distance(other, &got);
+        assert!(distance_to(&decoded) < 1e-4, "{kind:?}: {}", distance_to(&decoded));
+        distances.push(distance_to(&logits(&Model::from_gguf(&embedded).unwrap(), ctx, EXACT, &ids)));
+    }
+    println!("largest differences from the F16 file's logits, 4 bits and 8: {distances:?}");
+    assert!(distances[1] < 0.3 && distances[1] < distances[0] / 4.0, "{distances:?}");
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use bytemuck::Pod;
 use cli_support::{Done, keys, run, temp_dir};
-use half::f16;
+use half::{bf16, f16};
 use halfbyte_cpu_kernels::{Context, Isa, quantize_q4_0_fit};
 use halfbyte_examples::gguf::{Gguf, GgufWriter, Metadata, TensorInfo, TensorType};
 use halfbyte_examples::requantize::{Format, Method, Plan};
@@ -71,6 +71,7 @@ fn decode(gguf: &Gguf, info: &TensorInfo) -> Vec<f32> {
     match info.ty {
         TensorType::F32 => gguf.view::<f32>(info).unwrap().to_vec(),
         TensorType::F16 => gguf.view::<f16>(info).unwrap().iter().map(|w| w.to_f32()).collect(),
+        TensorType::BF16 => gguf.view::<bf16>(info).unwrap().iter().map(|w| w.to_f32()).collect(),
         TensorType::Q8_0 => gguf.view(info).unwrap().iter().flat_map(BlockQ8_0::dequantize).collect(),
         TensorType::Q4_0 => gguf.view(info).unwrap().iter().flat_map(BlockQ4_0::dequantize).collect(),
         TensorType::Q4_1 => gguf.view(info).unwrap().iter().flat_map(BlockQ4_1::dequantize).collect(),
@@ -128,7 +129,7 @@ fn the_bytes_are_those_of_the_row_quantizers() {
 #[test]
 fn all_but_the_matrices_stays() {
     let (dir, original) = (temp_dir(), Gguf::open(TINY).unwrap());
-    for (ty, file_type) in [("f32", 0_u32), ("f16", 1), ("q4_0", 2), ("q4_1", 3), ("q8_0", 7)] {
+    for (ty, file_type) in [("f32", 0_u32), ("f16", 1), ("q4_0", 2), ("q4_1", 3), ("q8_0", 7), ("bf16", 32)] {
         let (quantized, json) = quantize_tiny(&dir, &["--type", ty]);
         let mut expected = original.metadata().clone();
         expected.set("general.file_type", file_type);
@@ -149,6 +150,41 @@ fn all_but_the_matrices_stays() {
         }
         assert_eq!(original.tensors().len(), quantized.tensors().len());
     }
+}
+
+/// Eight significant bits: halfway goes to the even one, and what has them already loses nothing.
+#[test]
+fn bf16_rounds_to_nearest_even_once() {
+    let dir = temp_dir();
+    let (input, out, back) = (at(&dir, "in.gguf"), at(&dir, "bf16.gguf"), at(&dir, "f32.gguf"));
+    let bits = |ulp: u32, below: u32| f32::from_bits(((0x3f80 + ulp) << 16) | below);
+    let exact =
+        [1.0, -0.0, -2.5, bf16::MAX.to_f32(), bf16::MIN_POSITIVE.to_f32(), f32::from_bits(0x0001_0000)];
+    let rounded = [
+        (bits(0, 0x7fff), bits(0, 0)),
+        (bits(0, 0x8000), bits(0, 0)),
+        (bits(1, 0x8000), bits(2, 0)),
+        (-bits(1, 0x8001), -bits(2, 0)),
+    ];
+    let mut weights = values(64);
+    weights[..4].copy_from_slice(&rounded.map(|(from, _)| from));
+    weights[32..38].copy_from_slice(&exact);
+    write_f32(&input, &[("w.weight", &[32, 2], weights.clone())]);
+    quantize(&input, &out, &["--type", "bf16"]).ok();
+    quantize(&out, &back, &["--type", "f32"]).ok();
+    let (small, wide) = (Gguf::open(&out).unwrap(), Gguf::open(&back).unwrap());
+    let (small, wide) = (decode(&small, &small.tensors()[0]), decode(&wide, &wide.tensors()[0]));
+    let bits_of = |x: &[f32]| x.iter().map(|w| w.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits_of(&small), bits_of(&wide));
+    assert_eq!(small[..4], rounded.map(|(_, to)| to));
+    assert_eq!(bits_of(&small[32..38]), bits_of(&weights[32..38]));
+    for (got, from) in small.iter().zip(&weights) {
+        assert!((got - from).abs() <= from.abs() / 256.0, "{from} became {got}");
+    }
+    // A second time, the bytes stay.
+    let again = at(&dir, "again.gguf");
+    quantize(&back, &again, &["--type", "bf16"]).ok();
+    assert!(std::fs::read(&out).unwrap() == std::fs::read(&again).unwrap());
 }
 
 #[test]
@@ -233,7 +269,7 @@ fn a_type_that_is_there_already_loses_nothing() {
 #[test]
 fn the_result_runs() {
     let dir = temp_dir();
-    for ty in ["q8_0", "q4_0", "q4_1", "f32"] {
+    for ty in ["q8_0", "q4_0", "q4_1", "f32", "bf16"] {
         quantize_tiny(&dir, &["--type", ty]);
         let out = at(&dir, "out.gguf");
         let args = ["run", "--model", &out, "-n", "8", "--temperature", "0", "--prompt", "The sea", "--json"];
@@ -378,7 +414,7 @@ fn what_cannot_be_written_is_named_and_leaves_the_file_as_it_was() {
         error.strip_prefix(&format!("{input}: ")).unwrap().to_owned()
     };
     let good: Made<'_> = ("good.weight", &[64, 3], values(64 * 3));
-    for ty in ["f32", "f16", "q8_0", "q4_0", "q4_1"] {
+    for ty in ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1"] {
         for (value, shown) in [(f32::NAN, "NaN"), (f32::NEG_INFINITY, "-inf")] {
             assert_eq!(
                 refused(&[good.clone(), ("bad.weight", &[64, 3], matrix(2, 37, value))], &["--type", ty]),
@@ -389,6 +425,10 @@ fn what_cannot_be_written_is_named_and_leaves_the_file_as_it_was() {
     assert_eq!(
         refused(&[good.clone(), ("bad.weight", &[64, 3], matrix(1, 40, 65520.0))], &["--type", "f16"]),
         r#"tensor "bad.weight", row 1, as F16: weight 40 of the row is 65520, f16 ends at 65504"#
+    );
+    assert_eq!(
+        refused(&[good.clone(), ("bad.weight", &[64, 3], matrix(1, 40, -3.4e38))], &["--type", "bf16"]),
+        r#"tensor "bad.weight", row 1, as BF16: weight 40 of the row is -3.4e38, bf16 ends at 3.3895e38"#
     );
     for (ty, value) in [("q8_0", 1e7), ("q4_0", 1e6), ("q4_1", -1e6)] {
         let error = refused(&[good.clone(), ("bad.weight", &[64, 3], matrix(1, 40, value))], &["--type", ty]);
@@ -464,11 +504,11 @@ fn wrong_usage_says_what_there_is() {
         (&["--type", "q4_0", "--method", "best"][..], "[possible values: max7, max, fit, optimal, gptq]"),
         (&["--type", "q4_0", "--calibrate-tokens", "9"], "--calibrate <TEXT>"),
         (&["--type", "q4_0", "--damping", "2"], "expected a number from 0 to 1"),
-        (&["--type", "q4_k"], "[possible values: f32, f16, q8_0, q4_0, q4_1]"),
+        (&["--type", "q4_k"], "[possible values: f32, f16, bf16, q8_0, q4_0, q4_1]"),
         (&["--type", "q4_0", "--keep", "x"], "expected PATTERN=TYPE"),
         (
             &["--type", "q4_0", "--keep", "x=q5"],
-            r#""q5" is not a type: expected one of f32, f16, q8_0, q4_0, q4_1"#,
+            r#""q5" is not a type: expected one of f32, f16, bf16, q8_0, q4_0, q4_1"#,
         ),
         (&[], "--type <TYPE>"),
     ] {

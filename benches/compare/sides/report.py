@@ -122,14 +122,29 @@ def full(data: dict) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def short(data: dict) -> str:
+def _short(data: dict) -> list[dict]:
     """The rates of some models at prompts of the usual length, beside llama.cpp alone."""
-    data = dict(data)
     chosen = []
-    for entry in data["entries"]:
-        if entry["model"] not in SHORT or _rank(entry)[2] or entry["work"].split()[0] not in RATES:
-            continue
-        values = {k: v for k, v in entry["values"].items() if k != "candle"}
-        chosen.append({**entry, "values": values})
-    data["entries"] = chosen
-    return _heading(data) + "\n" + _side_by_side(data, RATES, ", tokens/s", 1)
+    for entry in _entries(data, RATES):
+        if entry["model"] in SHORT and not _rank(entry)[2]:
+            values = {k: v for k, v in entry["values"].items() if k != "candle"}
+            chosen.append({**entry, "values": values})
+    return chosen
+
+
+def short(data: dict) -> str:
+    """The table of what `_short` chooses."""
+    chosen = {**data, "entries": _short(data)}
+    return _heading(data) + "\n" + _side_by_side(chosen, RATES, ", tokens/s", 1)
+
+
+def bars(data: dict) -> dict:
+    """What `_short` chooses, for the plot: {machine, date, bars: [{work, name, values}]}."""
+    rows = []
+    for entry in _short(data):
+        work, tokens = entry["work"].split()
+        threads = f"{entry['threads']} thread{'s' if entry['threads'] > 1 else ''}"
+        name = f"{label(entry['model'])}, {tokens} tokens, {threads}"
+        rows.append(dict(work=work, name=name, values=entry["values"]))
+    isa = data["versions"].get("halfbyte", "").partition(", ")[2]
+    return dict(machine=f"{data['machine']}, {isa}", date=data["date"], bars=rows)

@@ -45,6 +45,7 @@ fn names_lead_to_paths_or_say_why_not() {
 /// `Isa::best` reads the environment once per process, so each case is this test in a process of its own, told by
 /// a second variable to print what it got.
 #[test]
+#[cfg_attr(target_family = "wasm", ignore = "a program can't start another there")]
 fn the_environment_overrides_the_best_path() {
     const CHILD: &str = "HALFBYTE_TEST_PRINT_BEST_ISA";
     if std::env::var_os(CHILD).is_some() {

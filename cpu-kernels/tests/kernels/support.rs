@@ -66,10 +66,12 @@ pub(crate) fn property<S: Strategy>(strategy: S, test: impl Fn(S::Value)) {
     }
 }
 
-/// A pool of 1, 2 or 3 threads, one for all tests.
+/// A pool of 1, 2 or 3 threads, one for all tests; of one where there are no others.
 pub(crate) fn pool(threads: usize) -> &'static ThreadPool {
     static POOLS: OnceLock<[ThreadPool; 3]> = OnceLock::new();
-    &POOLS.get_or_init(|| [1, 2, 3].map(|n| ThreadPool::new(n).unwrap()))[threads - 1]
+    &POOLS.get_or_init(|| {
+        [1, 2, 3].map(|n| ThreadPool::new(if cfg!(target_family = "wasm") { 1 } else { n }).unwrap())
+    })[threads - 1]
 }
 
 /// One thread, the scalar path.

@@ -1,8 +1,9 @@
 //! From options to something that computes: file, model, tokenizer, threads, instruction set.
 
 use std::path::Path;
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::{Context, ISA_VARIABLE, Isa};
 use halfbyte_examples::embedded;
@@ -15,10 +16,13 @@ use halfbyte_threadpool::{ThreadPool, default_threads};
 
 use super::args::{ActivationsArg, FormatArg, GlobalArgs, MethodArg};
 use super::device::Device;
-use super::progress::Progress;
+use super::progress::{Progress, Waiting};
 
 /// The context that is made when nobody asks for another: long models would take gigabytes for their keys.
 const DEFAULT_CONTEXT: usize = 4096;
+
+/// Files that are named where the one asked for is not there.
+const MOST_NEIGHBOURS: usize = 4;
 
 /// A choice and where it comes from.
 #[derive(Debug, Clone)]
@@ -56,10 +60,39 @@ pub(crate) fn model_name(path: Option<&Path>) -> String {
 /// Opens the model, or the embedded one if none is named.
 pub(crate) fn open(path: Option<&Path>) -> Result<ModelFile> {
     let Some(path) = path else { return Ok(ModelFile::in_memory(embedded::gguf()?)) };
-    match source::open(path) {
-        Err(error) if error.names_file() => Err(error.into()),
+    let opened = match source::open(path) {
+        Err(error) if error.names_file() => Err(anyhow::Error::from(error)),
         other => other.with_context(|| path.display().to_string()),
+    };
+    opened.map_err(|error| match advice(path) {
+        Some(advice) => anyhow!("{error:#}; {advice}"),
+        None => error,
+    })
+}
+
+/// What to do about a path that can't be opened, where that can be told from its name or its neighbours.
+fn advice(path: &Path) -> Option<String> {
+    if path.is_file() {
+        return match path.extension()?.to_str()? {
+            "safetensors" => Some("name its directory, which has config.json too".to_owned()),
+            "bin" | "pt" | "pth" | "ckpt" | "onnx" => {
+                Some("of other formats safetensors are read, in a directory with config.json".to_owned())
+            }
+            _ => None,
+        };
     }
+    if path.exists() {
+        return None;
+    }
+    let folder = path.parent().map(|p| if p == Path::new("") { Path::new(".") } else { p })?;
+    let Ok(entries) = folder.read_dir() else {
+        return Some(format!("there is no directory {} either", folder.display()));
+    };
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| name.ends_with(".gguf")).collect();
+    names.sort_unstable();
+    names.truncate(MOST_NEIGHBOURS);
+    (!names.is_empty()).then(|| format!("{} has {}", folder.display(), names.join(", ")))
 }
 
 /// Opens the model of the command line, quantized on the way if it says so.
@@ -133,7 +166,11 @@ impl<'a> Engine<'a> {
         let device = Device::new(global, &model, options.context)?;
         // What f32 activations are multiplied by is decoded from where it lies.
         if options.activations == ActivationType::Int8 && !global.no_pack && device.is_none() {
+            let start = Instant::now();
+            let waiting = Waiting::new(format!("packing the weights of {name}"));
             model.pack(Context { pool: &pool, isa: isa.value })?;
+            drop(waiting);
+            tracing::info!("{name}: weights packed in {:.3} s", start.elapsed().as_secs_f64());
             source.require_unchanged()?;
         }
         Ok(Self { name, model, pool, threads, isa, options, device, source })

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::args::{GlobalArgs, LogitsArgs};
 use super::engine::{self, Engine};
 use super::output;
+use super::progress::Waiting;
 use super::run::prompt_ids;
 
 #[derive(Serialize)]
@@ -54,7 +55,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &LogitsArgs) -> Result<()> {
     };
     engine.require_fit("the text", ids.len())?;
     let mut positions = Vec::with_capacity(ids.len());
+    let waiting = Waiting::new(format!("{} tokens", ids.len()));
     engine.session()?.feed_all(&ids, |_, logits| positions.push(Position::new(logits, args.top)))?;
+    drop(waiting);
     if args.json {
         return output::json(&Output { ids, positions });
     }

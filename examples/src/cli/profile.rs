@@ -10,6 +10,7 @@ use super::args::{GlobalArgs, ProfileArgs};
 use super::bench::pseudo_random_ids;
 use super::engine::{self, Engine};
 use super::output;
+use super::progress::Waiting;
 
 #[derive(Serialize)]
 struct Output<'a> {
@@ -66,6 +67,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ProfileArgs) -> Result<()> {
     let mut session = engine.session_on(&engine.pool, options)?;
     let ids = pseudo_random_ids(tokens, engine.model.config().n_vocab);
     let (prompt_ids, decode_ids) = ids.split_at(args.n_prompt);
+    let waiting = Waiting::new(format!("{} tokens of prompt twice, {} of reply", args.n_prompt, args.n_gen));
     // Once for caches, page faults and clocks to settle.
     session.feed(prompt_ids)?;
     session.truncate(0);
@@ -79,6 +81,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ProfileArgs) -> Result<()> {
         session.feed(std::slice::from_ref(id))?;
     }
     let decode = session.finish_profile();
+    drop(waiting);
     let output = Output {
         model: &engine.name,
         on: engine.summary(),

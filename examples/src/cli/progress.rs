@@ -2,6 +2,8 @@
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -59,5 +61,42 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// Says what is under way, on a terminal, when it takes long and nobody knows how far it is. It ends when it is dropped.
+pub(crate) struct Waiting {
+    /// Dropped to end the thread.
+    done: Option<mpsc::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Waiting {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        if !io::stderr().is_terminal() {
+            return Self { done: None, thread: None };
+        }
+        let (what, (done, wait)) = (what.into(), mpsc::channel::<()>());
+        let thread = std::thread::Builder::new().spawn(move || {
+            if wait.recv_timeout(BAR_AFTER) == Err(RecvTimeoutError::Timeout) {
+                let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
+                let bar = ProgressBar::new_spinner().with_message(what);
+                bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+                bar.enable_steady_tick(Duration::from_millis(100));
+                let _ended = wait.recv();
+                bar.finish_and_clear();
+            }
+        });
+        // Without a thread nothing is said.
+        Self { done: Some(done), thread: thread.ok() }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        drop(self.done.take());
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
     }
 }

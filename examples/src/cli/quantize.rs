@@ -168,6 +168,7 @@ fn recipe(args: &QuantizeArgs) -> Result<Recipe> {
     let format = |ty| match ty {
         FormatArg::F32 => Format::F32,
         FormatArg::F16 => Format::F16,
+        FormatArg::BF16 => Format::BF16,
         FormatArg::Q8_0 => Format::Q8_0,
         FormatArg::Q4_0 => Format::Q4_0(method(MethodArg::Fit)),
         FormatArg::Q4_1 => Format::Q4_1(method(q4_1)),

@@ -1,10 +1,11 @@
 //! `halfbyte serve`: replies over HTTP.
 
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use halfbyte_examples::embedded;
 use halfbyte_examples::serve::{ServeOptions, serve};
 use tokio::sync::Notify;
@@ -39,7 +40,15 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs) -> Result<()> {
     };
     let sessions = (0..args.slots).map(|_| engine.session()).collect::<Result<_>>()?;
     let address = SocketAddr::new(args.host, args.port);
-    let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    let listener = TcpListener::bind(address).map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::AddrInUse => "; --port names another, 0 is any that is free",
+            io::ErrorKind::AddrNotAvailable => "; --host has to be an address of this machine",
+            io::ErrorKind::PermissionDenied => "; ports below 1024 are the system's: --port names another",
+            _ => "",
+        };
+        anyhow!("cannot listen on {address}: {error}{advice}")
+    })?;
     let address = listener.local_addr().with_context(|| format!("cannot listen on {address}"))?;
 
     let stop = Arc::new(Notify::new());

@@ -99,4 +99,12 @@ pub enum EncodeError {
         /// The weight.
         value: f32,
     },
+    /// Larger than the largest bfloat16 number.
+    #[error("weight {index} of the row is {value:e}, bf16 ends at 3.3895e38")]
+    BF16 {
+        /// Offset of the weight in the row.
+        index: usize,
+        /// The weight.
+        value: f32,
+    },
 }

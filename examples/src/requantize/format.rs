@@ -1,7 +1,7 @@
 //! The types that a tensor can be given, and how a row becomes one.
 
 use bytemuck::Pod;
-use half::f16;
+use half::{bf16, f16};
 use halfbyte_cpu_kernels::{Context, quantize_q4_0_fit};
 use halfbyte_q4::{
     BlockQ4_0, BlockQ4_1, dequantize_row_q4_0, dequantize_row_q4_1, q4_1_row, q4_1_row_weighted,
@@ -87,6 +87,8 @@ pub enum Format {
     F32,
     /// IEEE half precision, rounded to nearest even.
     F16,
+    /// Single precision without its last 16 bits, rounded to nearest even.
+    BF16,
     /// 8 bits in groups of 32: [`halfbyte_q8::quantize_row`].
     Q8_0,
     /// 4 bits in groups of 32.
@@ -102,6 +104,7 @@ impl Format {
         match self {
             Self::F32 => TensorType::F32,
             Self::F16 => TensorType::F16,
+            Self::BF16 => TensorType::BF16,
             Self::Q8_0 => TensorType::Q8_0,
             Self::Q4_0(_) => TensorType::Q4_0,
             Self::Q4_1(_) => TensorType::Q4_1,
@@ -116,6 +119,7 @@ impl Format {
             Self::Q4_0(_) => 2,
             Self::Q4_1(_) => 3,
             Self::Q8_0 => 7,
+            Self::BF16 => 32,
         }
     }
 
@@ -129,6 +133,7 @@ impl Format {
         const F16_MAX: f32 = f16::MAX.to_f32_const();
         match self {
             Self::F32 => f32::MAX,
+            Self::BF16 => bf16::MAX.to_f32_const(),
             Self::F16 | Self::Q4_1(_) => F16_MAX,
             Self::Q8_0 => 127.0 * F16_MAX,
             Self::Q4_0(Method::Max7) => 7.0 * F16_MAX,
@@ -160,6 +165,15 @@ impl Format {
                     bytes.extend_from_slice(&half.to_le_bytes());
                 }
             }
+            Self::BF16 => {
+                for (index, &value) in x.iter().enumerate() {
+                    let brief = bf16::from_f32(value);
+                    if !brief.is_finite() {
+                        return Err(EncodeError::BF16 { index, value });
+                    }
+                    bytes.extend_from_slice(&brief.to_le_bytes());
+                }
+            }
             Self::Q8_0 => append_blocks(bytes, x.len(), |b| halfbyte_q8::quantize_row(x, b))?,
             Self::Q4_0(method) => append_blocks(bytes, x.len(), |b| {
                 method.q4_0(ctx, x, importance, b).map(|n| uniform_groups = n)
@@ -181,6 +195,11 @@ impl Format {
             Self::F16 => {
                 for (x, half) in x.iter_mut().zip(bytes.as_chunks().0) {
                     *x = f16::from_le_bytes(*half).to_f32();
+                }
+            }
+            Self::BF16 => {
+                for (x, brief) in x.iter_mut().zip(bytes.as_chunks().0) {
+                    *x = bf16::from_le_bytes(*brief).to_f32();
                 }
             }
             Self::Q8_0 => halfbyte_q8::dequantize_row(&copied::<BlockQ8_0>(bytes, blocks()), x)?,

@@ -1,18 +1,17 @@
 //! The plot: mean KL by method.
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use plotters::prelude::*;
 
 use super::figures::Figures;
 use super::method::METHODS;
+use crate::plots::{COLORS, INK, failed};
 
 const WIDTH: u32 = 860;
 const ROW: u32 = 30;
 const FRAME: u32 = 120;
 /// Empty rows at the bottom, for the legend.
 const LEGEND: i32 = 2;
-const COLORS: [RGBColor; 2] = [RGBColor(0x1f, 0x77, 0xb4), RGBColor(0xd6, 0x62, 0x1f)];
-const INK: RGBColor = RGBColor(0x33, 0x33, 0x33);
 
 /// An SVG of all methods that were measured, a point for each model with twice its standard error on both sides.
 ///
@@ -39,7 +38,6 @@ pub(super) fn svg(figures: &Figures) -> Result<String> {
 
     let mut svg = String::new();
     {
-        let failed = |e: &dyn std::fmt::Display| anyhow!("the plot can't be drawn: {e}");
         let root =
             SVGBackend::with_string(&mut svg, (WIDTH, ROW * shown.len() as u32 + FRAME)).into_drawing_area();
         root.fill(&WHITE).map_err(|e| failed(&e))?;

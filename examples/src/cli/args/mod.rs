@@ -411,8 +411,17 @@ pub(crate) struct ProfileArgs {
     pub(crate) json: bool,
 }
 
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  halfbyte inspect M.gguf
+  halfbyte inspect DIRECTORY --json | jq '.tensors[].name'
+
+Of a directory's files is shown what a GGUF file of the model would say. Nothing is computed: a file that can't be run
+can be looked into.";
+
 /// List a file's metadata and tensors.
 #[derive(Debug, Args)]
+#[command(after_help = INSPECT_EXAMPLES)]
 pub(crate) struct InspectArgs {
     /// Model file [default: --model]
     #[arg(value_name = "FILE")]
@@ -422,8 +431,15 @@ pub(crate) struct InspectArgs {
     pub(crate) json: bool,
 }
 
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  halfbyte doctor
+  halfbyte doctor --model M.gguf --ctx 8192 --kv-cache q8
+  HALFBYTE_THREADS=8 halfbyte doctor --json";
+
 /// Say what this machine offers, what would run, and what is slow and why.
 #[derive(Debug, Args)]
+#[command(after_help = DOCTOR_EXAMPLES)]
 pub(crate) struct DoctorArgs {
     /// One JSON object on stdout
     #[arg(long)]

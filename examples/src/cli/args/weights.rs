@@ -81,6 +81,8 @@ pub(crate) struct QuantizeArgs {
 pub(crate) enum FormatArg {
     F32,
     F16,
+    #[value(name = "bf16")]
+    BF16,
     #[value(name = "q8_0")]
     Q8_0,
     #[value(name = "q4_0")]

@@ -1,22 +1,32 @@
-//! `cargo xtask compare`: halfbyte beside llama.cpp and candle, and the tables that say how it went.
+//! `cargo xtask compare`: halfbyte beside llama.cpp and candle, and the tables and the plot that say how it went.
 //!
 //! ```text
 //! build -> test model -> benches/compare/compare.py -> target/compare/figures.json
+//! figures -> docs/performance.json, behind those of earlier runs -> docs/performance.svg
 //! figures -> the tables between the markers of docs/performance.md and README.md
 //! ```
+
+mod history;
+mod plot;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use crate::{fetch_model, markers, shell};
 
 const SCRIPT: &str = "benches/compare/compare.py";
 const CANDLE: &str = "benches/compare/candle/Cargo.toml";
-/// Where tables go, and which.
-const DOCUMENTS: [(&str, &str); 2] = [("docs/performance.md", "full"), ("README.md", "short")];
+/// Where tables go, which, and what stands above them.
+const DOCUMENTS: [(&str, &str, &str); 2] = [
+    ("docs/performance.md", "full", ""),
+    ("README.md", "short", "![Tokens a second](docs/performance.svg)\n\n"),
+];
 const MARKER: &str = "compare";
+const JSON: &str = "docs/performance.json";
+const SVG: &str = "docs/performance.svg";
 
 /// Options of `cargo xtask compare`.
 #[derive(Debug, clap::Args)]
@@ -33,7 +43,8 @@ pub(crate) struct Args {
     /// Print the tables, write no document
     #[arg(long)]
     dry_run: bool,
-    /// Make the tables of the figures there are, measure nothing
+    /// Make tables and plot of the figures there are, measure nothing: those that were measured here, else the newest of
+    /// docs/performance.json
     #[arg(long, conflicts_with = "quick")]
     tables: bool,
     /// Further arguments of compare.py, such as `--models smollm2-q4_0 --work rates`
@@ -48,21 +59,33 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = shell::target()?.join("compare");
     let figures = folder.join(if args.quick { "quick.json" } else { "figures.json" });
+    let recorded = shell::root().join(JSON);
+    let recorded = recorded.is_file().then(|| std::fs::read_to_string(&recorded)).transpose();
+    let mut runs = history::read(recorded.context(JSON)?.as_deref()).context(JSON)?;
     if !args.tables {
         measure(args, &folder, &figures)?;
+    } else if let Some(newest) = runs.last().filter(|_| !figures.is_file()) {
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(&figures, serde_json::to_vec(newest)?)?;
+    }
+    if args.quick || args.dry_run {
+        for (_, extent, _) in DOCUMENTS {
+            println!("\n{}", print(&figures, extent)?);
+        }
+        return Ok(());
     }
     // Found out before anything is written: that every document has its place.
     let mut files = Vec::new();
-    for (path, extent) in DOCUMENTS {
-        let table = table(&figures, extent)?;
-        if args.quick || args.dry_run {
-            println!("\n{table}");
-            continue;
-        }
+    for (path, extent, above) in DOCUMENTS {
+        let table = print(&figures, extent)?;
         let document = std::fs::read_to_string(shell::root().join(path));
         let document = document.with_context(|| format!("{path}: can't be read"))?;
-        files.push((path, markers::replace(&document, MARKER, &table).context(path)?));
+        files.push((path, markers::replace(&document, MARKER, &format!("{above}{table}")).context(path)?));
     }
+    let run = std::fs::read(&figures).with_context(|| figures.display().to_string())?;
+    history::add(&mut runs, serde_json::from_slice(&run).with_context(|| figures.display().to_string())?);
+    files.push((SVG, plot::svg(&bars(&runs, &folder)?)?));
+    files.push((JSON, serde_json::to_string_pretty(&runs)? + "\n"));
     for (path, text) in files {
         std::fs::write(shell::root().join(path), text)
             .with_context(|| format!("{path}: can't be written"))?;
@@ -100,13 +123,23 @@ fn measure(args: &Args, folder: &Path, figures: &Path) -> Result<()> {
     shell::run(script.args(&args.further))
 }
 
-/// The tables of `figures`, as compare.py prints them.
-fn table(figures: &Path, extent: &str) -> Result<String> {
+/// What the plot shows of the runs: compare.py knows which of its figures, and what they are called.
+fn bars(runs: &[Value], folder: &Path) -> Result<Vec<plot::Run>> {
+    let path = folder.join("run.json");
+    let shown = runs.iter().map(|run| {
+        std::fs::write(&path, serde_json::to_vec(run)?).with_context(|| path.display().to_string())?;
+        serde_json::from_str(&print(&path, "bars")?).context("compare.py --print bars")
+    });
+    shown.collect()
+}
+
+/// The tables of `figures`, or the bars of the plot, as compare.py prints them.
+fn print(figures: &Path, what: &str) -> Result<String> {
     if !figures.is_file() {
         bail!("{} is not there: `cargo xtask compare` measures first", figures.display());
     }
     let mut script = python();
-    script.arg(SCRIPT).arg("--json").arg(figures).args(["--markdown", extent]);
+    script.arg(SCRIPT).arg("--json").arg(figures).args(["--print", what]);
     let output = script.current_dir(shell::root()).output().context("python3 can't be started")?;
     if !output.status.success() {
         bail!("{SCRIPT}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim());
