@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::args::{GlobalArgs, ProfileArgs};
 use super::bench::pseudo_random_ids;
 use super::engine::{self, Engine};
-use super::output;
+use super::{output, profile_device};
 
 #[derive(Serialize)]
 struct Output<'a> {
@@ -63,8 +63,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &ProfileArgs) -> Result<()> {
     if global.ctx.is_some() {
         engine.require_fit("the test", tokens)?;
     }
-    let mut session = engine.session_on(&engine.pool, options)?;
     let ids = pseudo_random_ids(tokens, engine.model.config().n_vocab);
+    if let Some(device) = &engine.device {
+        return profile_device::run(&engine.name, device, context, args, &ids);
+    }
+    let mut session = engine.session_on(&engine.pool, options)?;
     let (prompt_ids, decode_ids) = ids.split_at(args.n_prompt);
     // Once for caches, page faults and clocks to settle.
     session.feed(prompt_ids)?;
