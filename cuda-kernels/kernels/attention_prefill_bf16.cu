@@ -8,19 +8,23 @@
 // Tile: 64 lines (heads that share a kv head, of as many rows as fit) x 64 positions (32 for 256 numbers), 128 threads;
 // grid (ceil(rows group / 64), kv heads). Shared memory: three tiles of keys or values (24, 48, 48 KiB) and for 256
 // numbers the queries (32 KiB).
+// _wide: 128 lines, 32 a warp, and the same bits. Keys and values are loaded half as often, into shared memory and from
+// it; queries have room of their own there (16, 32 KiB). With 128 numbers that is for GPUs that hold two such blocks.
 // Source: FlashAttention-2 (online softmax, queries outside), its split of a block over warps by lines.
 #include "common/attention_prefill.cuh"
 
-#define PREFILL(dim, keys)                                                                                          \
-  KERNEL(128, dim == 64 ? 3 : dim == 128 ? 2 : 1)                                                                   \
-  attention_prefill_bf16_d##dim(const u16* q, const u8* k, const u8* v, const float* sinks, u16* out, float* lse,   \
-                                u32 rows, u32 n_heads, u32 group, u32 capacity, u32 first, u32 kv_len, u32 causal,  \
-                                u32 window, float scale, float cap) {                                               \
-    attention_prefill<Bf16Tiles<dim, keys, 4>>({q, k, v, nullptr, nullptr, sinks, rows, n_heads, group, capacity,   \
-                                                first, kv_len, causal, window, scale, cap},                         \
-                                               out, lse);                                                           \
+#define PREFILL(name, dim, keys, warps, tiles, blocks)                                                                 \
+  KERNEL(warps * 32, blocks)                                                                                           \
+  attention_prefill_bf16_##name(const u16* q, const u8* k, const u8* v, const float* sinks, u16* out, float* lse,      \
+                                u32 rows, u32 n_heads, u32 group, u32 capacity, u32 first, u32 kv_len, u32 causal,     \
+                                u32 window, float scale, float cap) {                                                  \
+    attention_prefill<Bf16Tiles<dim, keys, warps>, tiles>({q, k, v, nullptr, nullptr, sinks, rows, n_heads, group,     \
+                                                           capacity, first, kv_len, causal, window, scale, cap},       \
+                                                          out, lse);                                                   \
   }
 
-PREFILL(64, 64)
-PREFILL(128, 64)
-PREFILL(256, 32)
+PREFILL(d64, 64, 64, 4, 1, 3)
+PREFILL(d64_wide, 64, 64, 4, 2, 2)
+PREFILL(d128, 128, 64, 4, 1, 2)
+PREFILL(d128_wide, 128, 64, 4, 2, 2)
+PREFILL(d256, 256, 32, 4, 1, 1)

@@ -97,8 +97,12 @@ pub fn swiglu<'q>(
         (&group).into(),
     ];
     let kernel = kernels.kernel("swiglu")?;
+    let describe = || {
+        let (shape, Work { operations, bytes }) = moved(rows, width, 6);
+        (shape, Work { operations, bytes: bytes + Sums::bytes(group, [rows, width]) as u64 })
+    };
     // SAFETY: all have the sizes of `rows` and `width`, are aligned and of the kernels' context.
-    unsafe { kernel.launch(queue.into(), grid, &arguments, || moved(rows, width, 6)) }
+    unsafe { kernel.launch(queue.into(), grid, &arguments, describe) }
 }
 
 /// Queues the gradient of [`swiglu`]'s inputs, in place: `gate_up` becomes `d_gate_up`.

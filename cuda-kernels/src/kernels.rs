@@ -102,6 +102,11 @@ impl Kernel {
         self.blocks_per_sm
     }
 
+    /// Threads of a block.
+    pub(crate) fn threads(&self) -> u32 {
+        self.block.threads
+    }
+
     /// Queues a launch of `grid` blocks.
     ///
     /// # Safety

@@ -37,6 +37,11 @@ impl Sums<'_> {
         place("the sums of groups", context, sums.to.context(), sums.to.pointer(), 4)?;
         Ok((sums.to.pointer(), sums.group.weights() as u32))
     }
+
+    /// Bytes that a kernel writes, by its second parameter.
+    pub(crate) fn bytes(group: u32, [rows, width]: [usize; 2]) -> usize {
+        width.checked_div(group as usize).unwrap_or(0) * rows * 4
+    }
 }
 
 /// Rows and numbers of a row, and what is added to the mean of the squares.
@@ -143,7 +148,8 @@ fn launch(
         (&group).into(),
         (&epsilon).into(),
     ];
-    let bytes = rows * width * if delta.is_some() { 8 } else { 4 };
+    let bytes =
+        rows * width * if delta.is_some() { 8 } else { 4 } + width * 4 + Sums::bytes(group, [rows, width]);
     let describe = || (format!("{rows}x{width}"), Work { operations: 0, bytes: bytes as u64 });
     let kernel = kernels.kernel(entry)?;
     // SAFETY: all rows are of `width` numbers and the sums have room for theirs; they are aligned and of the kernels'

@@ -239,7 +239,11 @@ pub fn rope_kv<'q>(
         epsilon: steps.epsilon,
     };
     let written = if layout.format() == KvFormat::Fp8 { 1 } else { 2 };
-    let bytes = rows * (q_width * 4 + 2 * kv_width * (2 + written));
+    let scales = if layout.format() == KvFormat::Fp8 { 2 * kv_heads * 4 } else { 0 };
+    let angles = if steps.rope.is_some() { head_dim * 4 } else { 0 };
+    let biases = if steps.biases.is_some() { (q_width + 2 * kv_width) * 4 } else { 0 };
+    let norms = if steps.norms.is_some() { 2 * head_dim * 4 } else { 0 };
+    let bytes = rows * (q_width * 4 + 2 * kv_width * (2 + written) + scales + angles) + biases + norms;
     let describe =
         || (format!("{rows}x{heads}+{kv_heads}x{head_dim}"), Work { operations: 0, bytes: bytes as u64 });
     let grid = [rows as u32, (q_width + 2 * kv_width).div_ceil(2048) as u32, 1];

@@ -9,8 +9,6 @@ use halfbyte_cuda_driver::{Argument, DeviceBuffer, DeviceSlice, DeviceSliceMut};
 const SLICE: usize = 4096;
 /// Candidates of a slice, at most.
 const CANDIDATES: usize = 32;
-/// What the second kernel holds: 128 slices.
-const MAX_VOCABULARY: usize = 128 * SLICE;
 
 /// How a row's token is chosen.
 ///
@@ -63,12 +61,15 @@ pub struct Sampler {
 }
 
 impl Sampler {
+    /// Logits of a row, at most: the 128 slices that the second kernel holds.
+    pub const MAX_VOCABULARY: usize = 128 * SLICE;
+
     /// A sampler of windows of up to [`MAX_WINDOW`] rows of `vocabulary` logits.
     ///
     /// # Errors
-    /// [`Error::TooLarge`] for more than 524,288 logits; [`Error::Driver`].
+    /// [`Error::TooLarge`] for more than [`MAX_VOCABULARY`](Self::MAX_VOCABULARY) logits; [`Error::Driver`].
     pub fn new(kernels: &Kernels, vocabulary: usize) -> Result<Self, Error> {
-        at_most("the logits of a row", MAX_VOCABULARY, vocabulary)?;
+        at_most("the logits of a row", Self::MAX_VOCABULARY, vocabulary)?;
         let candidates = MAX_WINDOW * vocabulary.div_ceil(SLICE) * CANDIDATES;
         let candidates = DeviceBuffer::uninit(kernels.context(), candidates)?;
         Ok(Self { kernels: kernels.clone(), vocabulary, candidates })
@@ -107,19 +108,21 @@ impl Sampler {
         let slices = vocabulary.div_ceil(SLICE) as u32;
         let (from, between, to) = (logits.pointer(), self.candidates.pointer(), tokens.pointer());
         let n = vocabulary as u32;
+        let kept = |draw: &Draw| if draw.temperature == 0.0 { 1 } else { draw.top_k.max(1) };
+        let kept = draws.iter().map(kept).sum::<usize>() * slices as usize * 8;
         let describe = |bytes: usize| {
             move || (format!("{rows}x{vocabulary}"), Work { operations: 0, bytes: bytes as u64 })
         };
         if slices > 0 {
             let arguments = [Argument::new(&from), (&between).into(), (&n).into(), Argument::new(&rules)];
             let kernel = self.kernels.kernel("sampler_slices")?;
-            let describe = describe(rows * vocabulary * 4);
+            let describe = describe(rows * vocabulary * 4 + kept);
             // SAFETY: there are `rows` rows of `n` logits, and room for 32 candidates of each row's slices.
             unsafe { kernel.launch(queue, [slices, rows as u32, 1], &arguments, describe)? };
         }
         let arguments = [Argument::new(&between), (&to).into(), (&slices).into(), Argument::new(&rules)];
         let kernel = self.kernels.kernel("sampler_pick")?;
-        let describe = describe(rows * slices as usize * CANDIDATES * 8);
+        let describe = describe(kept + rows * 4);
         // SAFETY: the candidates of `rows` rows, which the launch before writes as far as this one reads, and as many
         // tokens.
         unsafe { kernel.launch(queue, [rows as u32, 1, 1], &arguments, describe) }

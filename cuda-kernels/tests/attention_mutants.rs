@@ -16,10 +16,12 @@ const ROWS: usize = 5 * 64;
 /// Kernels, and how many of their barriers are needed when every block has work.
 ///
 /// Prefill: for queries, keys, values, and outputs through shared memory; the last not with two slots of which the outputs
-/// take the keys' one (fp8). Backward: for keys, values; for a tile of lines. Their last barrier is for blocks without work.
-const KERNELS: [(&str, usize, usize); 4] = [
+/// take the keys' one (fp8, but for wide blocks, whose outputs take both). Backward: for keys, values; for a tile of lines. Their last barrier is for blocks without work.
+const KERNELS: [(&str, usize, usize); 6] = [
     ("attention_prefill_bf16_d64", 4, 4),
     ("attention_prefill_fp8_d64", 4, 3),
+    ("attention_prefill_bf16_d64_wide", 4, 4),
+    ("attention_prefill_fp8_d64_wide", 4, 4),
     ("attention_backward_dq_d64", 3, 2),
     ("attention_backward_dkdv_d64", 2, 1),
 ];
@@ -72,7 +74,8 @@ impl Launch {
     }
 
     fn run(&self, edit: impl FnOnce(&str) -> String) -> Result<LaunchStats, FaultKind> {
-        self.device.try_run_edited(self.entry, [5, 1], &self.args, edit).map_err(|fault| fault.kind)
+        let blocks = if self.entry.ends_with("_wide") { 3 } else { 5 };
+        self.device.try_run_edited(self.entry, [blocks, 1], &self.args, edit).map_err(|fault| fault.kind)
     }
 }
 
@@ -93,7 +96,9 @@ fn lines_with(entry: &'static str, what: &str) -> Vec<usize> {
     } else {
         4
     };
-    assert_eq!(stats.unwrap().mma, (1 + 2 + 3 + 4 + 5) * 4 * 32 * products, "{entry}");
+    // Wide blocks have eight sixteens of lines, the last one four.
+    let sixteens = if entry.ends_with("_wide") { (2 + 4) * 8 + 5 * 4 } else { (1 + 2 + 3 + 4 + 5) * 4 };
+    assert_eq!(stats.unwrap().mma, sixteens * 32 * products, "{entry}");
     for output in &launch.outputs {
         let output = launch.device.download_written::<bf16>(*output, ROWS * DIM);
         assert!(output.iter().all(|x| x.is_finite()), "{entry}");

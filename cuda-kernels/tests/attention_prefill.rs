@@ -9,7 +9,8 @@ use common::Random;
 use common::attention::{Case, Plane, bits, heads};
 use gpu::on_gpu;
 use half::bf16;
-use halfbyte_cuda_emulator::EmulatorConfig;
+use halfbyte_cuda_driver::ComputeCapability;
+use halfbyte_cuda_emulator::{Emulator, EmulatorConfig};
 use halfbyte_cuda_kernels::Kernels;
 use halfbyte_cuda_kernels::attention::{Heads, KvFormat};
 
@@ -57,6 +58,52 @@ fn outputs_are_within_the_bound_of_f64() {
             println!("{format} {dim}: {:.2} of the bound, log-sum-exp within {:.1e}", worst[0], worst[1]);
         }
     });
+}
+
+/// A GPU that wide blocks fill soon: one multiprocessor, with the shared memory of compute capability 9.0.
+fn of_wide_blocks() -> EmulatorConfig {
+    let registers = |format: KvFormat, dim: usize| (format!("attention_prefill_{format}_d{dim}_wide"), 255);
+    EmulatorConfig {
+        seed: 74,
+        compute_capability: ComputeCapability { major: 9, minor: 0 },
+        multiprocessors: 1,
+        registers: WIDTHS.into_iter().map(|(format, dim)| registers(format, dim)).collect(),
+        ..EmulatorConfig::default()
+    }
+}
+
+#[test]
+fn blocks_of_128_lines_give_the_bits_of_blocks_of_64() {
+    for (format, dim) in WIDTHS.into_iter().filter(|(_, dim)| *dim < 256) {
+        let mut random = Random(74);
+        for round in 0..3 {
+            let mut of = heads(6, 2, dim);
+            match round {
+                0 => {}
+                1 => of.window = Some(50),
+                _ => (of.causal, of.soft_cap) = (false, Some(3.0)),
+            }
+            // Two blocks of 128 lines and the rest of a third, which has warps without a line.
+            let mut case = Case::random(&mut random, format, of, 37, 91);
+            if round > 0 {
+                case.sinks = Some((0..of.n_heads).map(|_| random.unit() * 4.0).collect());
+            }
+            let outputs = [EmulatorConfig::default(), of_wide_blocks()].map(|config| {
+                let (wide, mut outputs) = (config.multiprocessors == 1, (vec![], vec![]));
+                on_gpu(config, |context, emulator| {
+                    outputs = case.prefill(&Kernels::new(context).unwrap(), &case.cache(context));
+                    let launches = emulator.map(Emulator::take_launches).unwrap_or_default();
+                    assert!(launches.iter().all(|launch| launch.kernel.ends_with("_wide") == wide));
+                });
+                outputs
+            });
+            let [(narrow, of_narrow), (wide, of_wide)] = &outputs;
+            assert_eq!(bits(wide), bits(narrow), "{format} {dim} {of:?}");
+            let lse_bits = |lse: &[f32]| lse.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            assert_eq!(lse_bits(of_wide), lse_bits(of_narrow), "{format} {dim} {of:?}");
+            case.twin().compare(wide, &format!("{format} {dim} {of:?}"));
+        }
+    }
 }
 
 #[test]

@@ -105,6 +105,11 @@ impl<'m> CachedSession<'m> {
     /// Those of the model, with the context as before, and those of the sampler.
     pub fn feed_and_sample(&mut self, ids: &[u32], sampler: &mut Sampler) -> Result<u32, GenerateError> {
         self.session.truncate(self.ids.len());
+        if let Some(device) = self.session.greedy().filter(|_| sampler.is_greedy()) {
+            let token = device.prompt_token(ids)?;
+            self.ids.extend_from_slice(ids);
+            return Ok(token);
+        }
         let logits = self.session.prompt(ids)?;
         self.ids.extend_from_slice(ids);
         Ok(sampler.sample(logits, &self.ids)?)
@@ -135,7 +140,7 @@ impl<'m> CachedSession<'m> {
         let mut window = vec![id];
         window.extend_from_slice(&draft.ids);
         let mut outcome = None;
-        session.window(&window, &mut |i, logits| {
+        let mut row = |i: usize, choose: &mut dyn FnMut(&[u32]) -> Result<u32, SamplerError>| {
             // The first row always counts, a later one if the token before it was what was drafted.
             let right = match &outcome {
                 None => true,
@@ -146,12 +151,18 @@ impl<'m> CachedSession<'m> {
             };
             if right {
                 ids.push(window[i]);
-                outcome = Some(match sampler.sample(logits, ids) {
+                outcome = Some(match choose(ids) {
                     Ok(token) => chosen(token, context - ids.len()).map(|flow| (token, flow)),
                     Err(error) => Err(error.into()),
                 });
             }
-        })?;
+        };
+        match session.greedy().filter(|_| sampler.is_greedy()) {
+            Some(device) => device.window_tokens(&window, &mut |i, token| row(i, &mut |_| Ok(token)))?,
+            None => {
+                session.window(&window, &mut |i, logits| row(i, &mut |ids| sampler.sample(logits, ids)))?
+            }
+        }
         let accepted = ids.len() - before - 1;
         session.truncate(ids.len());
         if let Some(speculation) = speculation {

@@ -159,6 +159,12 @@ impl Sampler {
         &self.config
     }
 
+    /// Whether the highest logit is taken, whatever came before.
+    pub fn is_greedy(&self) -> bool {
+        let SamplerConfig { temperature, repeat_penalty, repeat_last_n, .. } = self.config;
+        temperature == 0.0 && (repeat_penalty == 1.0 || repeat_last_n == 0)
+    }
+
     /// Chooses a token.
     ///
     /// `logits`: one for each token; -inf excludes a token. `history`: the

@@ -17,16 +17,16 @@ DEVICE void attention_decode(const Attention& p, float* sums, float2* statistics
   block.run(begin, end);
 #pragma unroll
   for (int half = 0; half < 2; half++) {
-    const u32 line = block.line(half);
-    const float sum = quad_sum(block.l[half]);
+    const u32 line = block.line(0, half);
+    const float sum = quad_sum(block.l[0][half]);
     if (line >= p.lines()) continue;
     const u64 at = p.query(block.kv_head, line) * gridDim.x + blockIdx.x;
     const u32 t = block.lane() % 4;
-    if (t == 0) statistics[at] = make_float2(block.m[half], sum);
+    if (t == 0) statistics[at] = make_float2(block.m[0][half], sum);
 #pragma unroll
     for (int n = 0; n < Block::kOutputs; n++) {
       *(float2*)(sums + at * Block::kDim + n * 8 + t * 2) =
-          make_float2(block.o[n][half * 2], block.o[n][half * 2 + 1]);
+          make_float2(block.o[0][n][half * 2], block.o[0][n][half * 2 + 1]);
     }
   }
 }

@@ -17,39 +17,56 @@ DEVICE void load_left(u32 (&a)[4], u32 tile, u32 row, int step) {
   load_matrices(a, tile + (row_piece<dim / 8>(row + lane % 16, lane / 16) ^ step * 32));
 }
 
-// s = A T^T: `left(a, step)` gives the fragments of A's 16 rows, T is a tile of `rows` rows. Sums along dim, ascending.
-template <int dim, int rows, class Left>
-DEVICE void multiply_rows(float (&s)[rows / 8][4], const Left& left, u32 tile) {
+// s[i] = A[i] T^T: `left(a, i, step)` gives the fragments of A[i]'s 16 rows, T is a tile of `rows` rows, read once for
+// all of them. Sums along dim, ascending.
+template <int dim, int rows, int count, class Left>
+DEVICE void multiply_rows_by(float (&s)[count][rows / 8][4], const Left& left, u32 tile) {
   const u32 lane = threadIdx.x % 32, of_lane = row_piece<dim / 8>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
-  for (int n = 0; n < rows / 8; n++) {
+  for (int i = 0; i < count; i++) {
 #pragma unroll
-    for (int e = 0; e < 4; e++) s[n][e] = 0.0f;
+    for (int n = 0; n < rows / 8; n++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) s[i][n][e] = 0.0f;
+    }
   }
 #pragma unroll
   for (int step = 0; step < dim / 16; step++) {
-    u32 a[4];
-    left(a, step);
+    u32 a[count][4];
+#pragma unroll
+    for (int i = 0; i < count; i++) left(a[i], i, step);
 #pragma unroll
     for (int n = 0; n < rows / 8; n += 2) {
       u32 b[4];
       load_matrices(b, tile + (of_lane ^ step * 32) + n * 8 * dim * 2);
-      mma_bf16(s[n], a[0], a[1], a[2], a[3], b[0], b[1], s[n]);
-      mma_bf16(s[n + 1], a[0], a[1], a[2], a[3], b[2], b[3], s[n + 1]);
+#pragma unroll
+      for (int i = 0; i < count; i++) {
+        mma_bf16(s[i][n], a[i][0], a[i][1], a[i][2], a[i][3], b[0], b[1], s[i][n]);
+        mma_bf16(s[i][n + 1], a[i][0], a[i][1], a[i][2], a[i][3], b[2], b[3], s[i][n + 1]);
+      }
     }
   }
 }
 
-// o += A T for the 16 rows of T from `row` on: `a` has A's weights of them.
-template <int dim>
-DEVICE void add_weighted_rows(float (&o)[dim / 8][4], const u32 (&a)[4], u32 tile, u32 row) {
+// The same for one A: `left(a, step)`.
+template <int dim, int rows, class Left>
+DEVICE void multiply_rows(float (&s)[rows / 8][4], const Left& left, u32 tile) {
+  multiply_rows_by<dim, rows, 1>((float(&)[1][rows / 8][4])s, [&](u32(&a)[4], int, int step) { left(a, step); }, tile);
+}
+
+// o[i] += A[i] T for the 16 rows of T from `row` on: `a[i]` has A[i]'s weights of them.
+template <int dim, int count>
+DEVICE void add_weighted_rows(float (&o)[count][dim / 8][4], const u32 (&a)[count][4], u32 tile, u32 row) {
   const u32 lane = threadIdx.x % 32, of_lane = row_piece<dim / 8>(lane % 8 + lane / 8 % 2 * 8, lane / 16);
 #pragma unroll
   for (int n = 0; n < dim / 8; n += 2) {
     u32 b[4];
     load_matrices_transposed(b, tile + (of_lane ^ n * 16) + row * dim * 2);
-    mma_bf16(o[n], a[0], a[1], a[2], a[3], b[0], b[1], o[n]);
-    mma_bf16(o[n + 1], a[0], a[1], a[2], a[3], b[2], b[3], o[n + 1]);
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+      mma_bf16(o[i][n], a[i][0], a[i][1], a[i][2], a[i][3], b[0], b[1], o[i][n]);
+      mma_bf16(o[i][n + 1], a[i][0], a[i][1], a[i][2], a[i][3], b[2], b[3], o[i][n + 1]);
+    }
   }
 }
 
@@ -58,9 +75,9 @@ template <int dim, int rows>
 DEVICE void add_weighted_tile(float (&o)[dim / 8][4], const float (&w)[rows / 8][4], u32 tile) {
 #pragma unroll
   for (int k = 0; k < rows / 8; k += 2) {
-    const u32 a[4] = {bf16_pair(w[k][0], w[k][1]), bf16_pair(w[k][2], w[k][3]), bf16_pair(w[k + 1][0], w[k + 1][1]),
-                      bf16_pair(w[k + 1][2], w[k + 1][3])};
-    add_weighted_rows<dim>(o, a, tile, k * 8);
+    const u32 a[1][4] = {{bf16_pair(w[k][0], w[k][1]), bf16_pair(w[k][2], w[k][3]), bf16_pair(w[k + 1][0], w[k + 1][1]),
+                          bf16_pair(w[k + 1][2], w[k + 1][3])}};
+    add_weighted_rows<dim, 1>((float(&)[1][dim / 8][4])o, a, tile, k * 8);
   }
 }
 

@@ -7,15 +7,20 @@ use crate::{Error, Kernels};
 use half::bf16;
 use halfbyte_cuda_driver::{Argument, DevicePointer, DeviceSliceMut};
 
-/// Lines of a block: a query head of a row each.
-const LINES: usize = 64;
+/// Lines of a block, a query head of a row each: of the kernels for any GPU, and of the wide ones, which load a tile of keys
+/// and values half as often.
+const LINES: [usize; 2] = [64, 128];
+/// Warps of a multiprocessor that hide each other's waits well enough; the wide kernels are for GPUs that hold as many.
+const WARPS: u32 = 8;
 
 /// Queues attention of `problem` into `out`, `[row][n_heads][head_dim]`: flash attention, a block over all positions that
 /// its rows see. `lse`, if asked for, becomes `[n_heads][rows]`: ln of the sum of the weights `e^score`, the sink's
 /// included.
 ///
-/// A row's output bits depend on its query, on what it sees and on `problem.heads` alone: a prompt cut into chunks gives
-/// the same. A prompt's rows are to come here even if a chunk has only one: [`decode`](super::decode) sums in another
+/// A block has 64 lines (a query head of a row each), or 128 where these fill the GPU and leave it warps enough.
+///
+/// A row's output bits depend on its query, on what it sees and on `problem.heads` alone, not on the block: a prompt cut
+/// into chunks gives the same. A prompt's rows are to come here even if a chunk has only one: [`decode`](super::decode) sums in another
 /// order.
 ///
 /// # Numerics
@@ -64,16 +69,30 @@ pub fn prefill<'q>(
     if problem.rows == 0 {
         return Ok(());
     }
-    let blocks = (problem.rows * heads.group()).div_ceil(LINES);
-    at_most("the blocks of attention", i32::MAX as usize, blocks)?;
-    let kernel = kernels.kernel(match (&a.scales, heads.head_dim) {
-        (None, 64) => "attention_prefill_bf16_d64",
-        (None, 128) => "attention_prefill_bf16_d128",
-        (None, _) => "attention_prefill_bf16_d256",
-        (Some(_), 64) => "attention_prefill_fp8_d64",
-        (Some(_), 128) => "attention_prefill_fp8_d128",
-        (Some(_), _) => "attention_prefill_fp8_d256",
+    let fp8 = a.scales.is_some();
+    let kernel = kernels.kernel(match (fp8, heads.head_dim) {
+        (false, 64) => "attention_prefill_bf16_d64",
+        (false, 128) => "attention_prefill_bf16_d128",
+        (false, _) => "attention_prefill_bf16_d256",
+        (true, 64) => "attention_prefill_fp8_d64",
+        (true, 128) => "attention_prefill_fp8_d128",
+        (true, _) => "attention_prefill_fp8_d256",
     })?;
+    let [blocks, wide_blocks] = LINES.map(|lines| (problem.rows * heads.group()).div_ceil(lines));
+    at_most("the blocks of attention", i32::MAX as usize, blocks)?;
+    let wide = match (fp8, heads.head_dim) {
+        (false, 64) => Some("attention_prefill_bf16_d64_wide"),
+        (false, 128) => Some("attention_prefill_bf16_d128_wide"),
+        (true, 64) => Some("attention_prefill_fp8_d64_wide"),
+        (true, 128) => Some("attention_prefill_fp8_d128_wide"),
+        _ => None,
+    };
+    let wide = wide.map(|entry| kernels.kernel(entry)).transpose()?.filter(|wide| {
+        let held = wide.blocks_per_sm();
+        let filled = u64::from(held) * u64::from(kernels.multiprocessors());
+        held * wide.threads() / 32 >= WARPS && (wide_blocks * heads.n_kv_heads) as u64 >= filled
+    });
+    let (kernel, blocks) = wide.map_or((kernel, blocks), |wide| (wide, wide_blocks));
     let out = out.pointer();
     let mut arguments = a.cache();
     arguments.extend([Argument::new(&a.sinks), Argument::new(&out), Argument::new(&lse)]);

@@ -3,21 +3,28 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use halfbyte_examples::model::{Session, SessionOptions};
+use halfbyte_examples::model::Feed;
 use halfbyte_threadpool::ThreadPool;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::args::{BenchArgs, GlobalArgs};
+use super::device::Device;
 use super::engine::{self, Engine};
 use super::output;
+use super::way::Types;
 
 #[derive(Serialize)]
 struct Output<'a> {
-    isa: &'static str,
+    /// Of the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    isa: Option<&'static str>,
+    /// Where it computes, if not on the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
     model: &'a str,
-    activations: &'static str,
-    kv_cache: &'static str,
+    #[serde(flatten)]
+    types: Types,
     /// Bytes of weights that each decoded token reads.
     weight_bytes_per_token: usize,
     reps: usize,
@@ -26,7 +33,9 @@ struct Output<'a> {
 
 #[derive(Serialize)]
 struct Measured {
-    threads: usize,
+    /// Of the CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    threads: Option<usize>,
     n_prompt: usize,
     n_gen: usize,
     /// Tokens in the context before the first that is timed.
@@ -79,21 +88,21 @@ impl Test {
 
     /// Feeds the last of `ids` to a context that holds those before, and says how long that took. Whatever the context
     /// holds already began with the same ids.
-    fn once(self, session: &mut Session<'_>, ids: &[u32]) -> Result<Duration> {
+    fn once(self, session: &mut dyn Feed, ids: &[u32]) -> Result<Duration> {
         let (before, ids) = ids.split_at(ids.len() - self.tokens());
         session.truncate(before.len());
         if session.len() < before.len() {
             session.truncate(0);
-            session.feed(before)?;
+            session.prompt(before)?;
         }
         let start = Instant::now();
         match self {
             Self::Prompt(_) => {
-                session.feed(ids)?;
+                session.prompt(ids)?;
             }
             Self::Decode { .. } => {
                 for id in ids {
-                    session.feed(std::slice::from_ref(id))?;
+                    session.window(std::slice::from_ref(id), &mut |_, _| {})?;
                 }
             }
         }
@@ -110,18 +119,21 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
     let longest = tests.iter().map(|test| test.context()).max().unwrap_or(1);
     // Without --ctx the context is as long as the longest test.
     let context = global.ctx.unwrap_or(longest);
-    let options = SessionOptions { context, ..engine.options };
+    let way = engine.way().with_context(context);
     if global.ctx.is_some() {
         engine.require_fit("the longest test", longest)?;
     }
     let thread_counts = args.thread_counts.clone().unwrap_or_else(|| vec![engine.threads.value]);
-    let bytes = engine.model.bytes_per_token();
+    let bytes =
+        engine.device.as_ref().map_or_else(|| engine.model.bytes_per_token(), Device::bytes_per_token);
 
+    let on_cpu = engine.device.is_none();
     let bar = progress_bar(thread_counts.len() * tests.len() * (args.reps + 1));
     let mut results = Vec::new();
     for &threads in &thread_counts {
         let pool = ThreadPool::new(threads)?;
-        let mut session = engine.session_on(&pool, options)?;
+        let mut session = engine.open(&pool, way)?;
+        let on = engine.device.as_ref().map_or_else(|| format!("{threads} threads"), Device::summary);
         for &test in &tests {
             let (n_prompt, n_gen, depth) = match test {
                 Test::Prompt(n) => (n, 0, 0),
@@ -130,8 +142,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
             let ids = pseudo_random_ids(test.context(), engine.model.config().n_vocab);
             let mut rates = Vec::with_capacity(args.reps);
             for rep in 0..=args.reps {
-                bar.set_message(format!("{threads} threads, {n_prompt} prompt, {n_gen} decode"));
-                let time = test.once(&mut session, &ids)?;
+                bar.set_message(format!("{on}, {n_prompt} prompt, {n_gen} decode"));
+                let time = test.once(&mut *session, &ids)?;
                 // The first is for caches, page faults and clocks to settle.
                 if rep > 0 {
                     rates.push(test.tokens() as f64 / time.as_secs_f64());
@@ -141,7 +153,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
             let tokens_per_second = Spread::new(rates);
             let gigabytes_per_second = (n_gen > 0).then_some(tokens_per_second.median * bytes as f64 / 1e9);
             results.push(Measured {
-                threads,
+                threads: on_cpu.then_some(threads),
                 n_prompt,
                 n_gen,
                 depth,
@@ -153,10 +165,10 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
     bar.finish_and_clear();
 
     let output = Output {
-        isa: engine.isa.value.name(),
+        isa: on_cpu.then(|| engine.isa.value.name()),
+        device: engine.device.as_ref().map(Device::summary),
         model: &engine.name,
-        activations: engine::activations_name(options.activations),
-        kv_cache: options.kv_type.name(),
+        types: way.types(),
         weight_bytes_per_token: bytes,
         reps: args.reps,
         results,
@@ -166,12 +178,13 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
 
 fn table(output: &Output<'_>) -> Result<()> {
     let mut text = format!(
-        "{}, isa {}, {} activations, {} KV cache, {:.1} MB of weights a token, {} repetitions\n\
+        "{}, {}, {:.1} MB of weights a token, {} repetitions\n\
          threads          test   tokens/s (median)        min        max     GB/s\n",
         output.model,
-        output.isa,
-        output.activations,
-        output.kv_cache,
+        match (&output.device, output.isa) {
+            (Some(device), _) => device.clone(),
+            (None, isa) => format!("isa {}, {}", isa.unwrap_or_default(), output.types),
+        },
         output.weight_bytes_per_token as f64 / 1e6,
         output.reps
     );
@@ -185,7 +198,10 @@ fn table(output: &Output<'_>) -> Result<()> {
         let bytes = m.gigabytes_per_second.map_or_else(String::new, |v| format!("{v:.2}"));
         text += &format!(
             "{:>7}  {test:>12}  {:>18.1}  {:>9.1}  {:>9.1}  {bytes:>7}\n",
-            m.threads, rate.median, rate.min, rate.max
+            m.threads.map_or_else(|| "-".to_owned(), |threads| threads.to_string()),
+            rate.median,
+            rate.min,
+            rate.max
         );
     }
     Ok(output::text(&text)?)

@@ -30,7 +30,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> Result<()> {
     let sampler = sampling::sampler(&args.sampling)?;
     let mut console = Console::new(args.history.as_deref())?;
     console::handle_interrupts(console.is_interactive())?;
-    note!("{}: {}, {}", engine.name, engine.summary(), sampling::summary(&sampler));
+    note!("{}: {}, {}", engine.name, engine.summary(), sampling::summary(&sampler, engine.device.as_ref()));
     if console.is_interactive() {
         note!("/help lists the commands, Ctrl-D ends.");
     }

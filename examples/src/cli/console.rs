@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use rustyline::DefaultEditor;
@@ -82,12 +83,30 @@ static STOP: AtomicBool = AtomicBool::new(false);
 /// Takes over Ctrl-C: while a reply is made it asks for its end. Between replies the editor reads it as a key; a
 /// program without one ends, as it would have without us.
 pub(crate) fn handle_interrupts(interactive: bool) -> Result<()> {
-    ctrlc::set_handler(move || {
+    on_interrupt(move || {
         if REPLYING.load(Ordering::Relaxed) {
             STOP.store(true, Ordering::Relaxed);
         } else if !interactive {
             // 128 + SIGINT, what shells make of it.
             std::process::exit(130);
+        }
+    })
+}
+
+type Handler = Box<dyn FnMut() + Send>;
+
+/// What Ctrl-C does, once something is set.
+static HANDLER: Mutex<Option<Handler>> = Mutex::new(None);
+
+/// Sets what Ctrl-C does from now on: weights may be quantized before the work that they are for begins.
+pub(crate) fn on_interrupt(handler: impl FnMut() + Send + 'static) -> Result<()> {
+    let lock = || HANDLER.lock().unwrap_or_else(PoisonError::into_inner);
+    if lock().replace(Box::new(handler)).is_some() {
+        return Ok(());
+    }
+    ctrlc::set_handler(move || {
+        if let Some(handler) = lock().as_mut() {
+            handler();
         }
     })
     .context("cannot handle Ctrl-C")

@@ -1,15 +1,15 @@
 //! Where the model computes: this CPU, a GPU, or the emulator in a GPU's place.
 
 use anyhow::{Context as _, Result, bail};
-use halfbyte_attention::KvType;
 use halfbyte_cuda_driver::{Context, Driver};
 use halfbyte_cuda_emulator::{Emulator, EmulatorConfig};
-use halfbyte_cuda_kernels::attention::KvFormat;
-use halfbyte_cuda_kernels::{Kernels, PromptPrecision};
+use halfbyte_cuda_kernels::Kernels;
 use halfbyte_examples::model::Model;
 use halfbyte_examples::model::cuda::{CudaModel, CudaOptions, CudaSession};
+use halfbyte_examples::sampler::Sampler;
 
-use super::args::{Command, DeviceArg, GlobalArgs, PromptPrecisionArg};
+use super::args::{Command, DeviceArg, GlobalArgs};
+use super::way::{self, Way};
 
 /// A CUDA device with the model on it.
 #[derive(Debug)]
@@ -18,41 +18,57 @@ pub(crate) struct Device {
     model: CudaModel,
     options: CudaOptions,
     /// In place of a driver; it outlives what is on it.
-    _emulator: Option<Emulator>,
+    emulator: Option<Emulator>,
 }
 
-/// Refuses commands that compute on the CPU only.
+/// Refuses what the command, the device and the options do not have together, by the option's name: nothing is ignored.
 pub(crate) fn check(global: &GlobalArgs, command: &Command) -> Result<()> {
-    let elsewhere = matches!(command, Command::Run(_) | Command::Chat(_));
-    if global.device != DeviceArg::Cpu && !elsewhere {
-        bail!(
-            "--device {}: only `run` and `chat` compute on other devices than the CPU",
-            global.device.name()
-        );
+    let base = match command {
+        Command::Kl(args) => (args.base_activations.is_some(), args.base_prompt_precision.is_some()),
+        _ => (false, false),
+    };
+    if global.device == DeviceArg::Cpu {
+        let devices =
+            [("--prompt-precision", global.prompt_precision.is_some()), ("--base-prompt-precision", base.1)];
+        if let Some((option, _)) = devices.iter().find(|(_, given)| *given) {
+            bail!("{option} is for CUDA devices; on the CPU --activations says the like");
+        }
+        return Ok(());
+    }
+    let device = global.device.name();
+    let threads = match command {
+        Command::Run(_)
+        | Command::Chat(_)
+        | Command::Perplexity(_)
+        | Command::Kl(_)
+        | Command::Profile(_) => false,
+        Command::Bench(args) => args.thread_counts.is_some(),
+        _ => bail!(
+            "--device {device}: only `run`, `chat`, `perplexity`, `kl`, `bench` and `profile` compute on other devices than the \
+             CPU"
+        ),
+    };
+    let of_the_cpu = [
+        ("--threads", global.threads.is_some()),
+        ("--isa", global.isa.is_some()),
+        ("--activations", global.activations.is_some()),
+        ("--no-pack", global.no_pack),
+        ("-t", threads),
+        ("--base-activations", base.0),
+    ];
+    if let Some((option, _)) = of_the_cpu.iter().find(|(_, given)| *given) {
+        bail!("{option} is for the CPU: with --device {device} leave it out");
     }
     Ok(())
 }
 
 impl Device {
     /// The device that the options name, with a copy of `model`; `None` for the CPU.
-    pub(crate) fn new(global: &GlobalArgs, model: &Model<'_>, context: usize) -> Result<Option<Self>> {
+    pub(crate) fn new(global: &GlobalArgs, model: &Model<'_>) -> Result<Option<Self>> {
         if global.device == DeviceArg::Cpu {
-            if global.prompt_precision.is_some() {
-                bail!("--prompt-precision is for CUDA devices; on the CPU --activations says the like");
-            }
             return Ok(None);
         }
-        let kv_format = match global.kv_cache.map(|kind| kind.kv_type()) {
-            None | Some(KvType::Bf16) => KvFormat::Bf16,
-            Some(KvType::Fp8) => KvFormat::Fp8,
-            Some(other) => {
-                bail!("--kv-cache {}: on a CUDA device expected bf16 or fp8", other.name())
-            }
-        };
-        let prompt_precision = match global.prompt_precision {
-            None | Some(PromptPrecisionArg::Bf16) => PromptPrecision::Bf16,
-            Some(PromptPrecisionArg::Int8) => PromptPrecision::Int8,
-        };
+        let options = way::cuda_options(model.config(), global)?;
         let emulator = match global.device {
             DeviceArg::CudaEmulator => Some(Emulator::install(EmulatorConfig::default())?),
             _ => None,
@@ -62,25 +78,39 @@ impl Device {
             format!("--device {} (cuda-emulator needs no GPU, and is slow)", global.device.name())
         })?;
         let kernels = Kernels::new(&Context::primary(device)?)?;
-        let options = CudaOptions { prompt_precision, kv_format, ..CudaOptions::new(context) };
         let (name, model) = (device.name()?, CudaModel::new(&kernels, model)?);
-        Ok(Some(Self { name, model, options, _emulator: emulator }))
+        Ok(Some(Self { name, model, options, emulator }))
+    }
+
+    /// What stands in a GPU's place, if something does.
+    pub(crate) fn emulator(&self) -> Option<&Emulator> {
+        self.emulator.as_ref()
+    }
+
+    /// Whether this sampler's tokens are chosen on the device. Draws never are: a seed means the same on every device.
+    pub(crate) fn chooses_for(&self, sampler: &Sampler) -> bool {
+        sampler.is_greedy() && self.model.is_greedy()
+    }
+
+    /// Bytes of weights that each decoded token reads.
+    pub(crate) fn bytes_per_token(&self) -> usize {
+        self.model.bytes_per_token()
+    }
+
+    /// What the command line says of contexts.
+    pub(crate) fn options(&self) -> CudaOptions {
+        self.options
     }
 
     /// An empty context on the device.
-    pub(crate) fn session(&self) -> Result<CudaSession<'_>> {
-        Ok(CudaSession::new(&self.model, self.options)?)
+    pub(crate) fn session(&self, options: CudaOptions) -> Result<CudaSession<'_>> {
+        Ok(CudaSession::new(&self.model, options)?)
     }
 
     /// What computes, on one line.
     pub(crate) fn summary(&self) -> String {
         let formats = self.model.formats();
         let formats: Vec<String> = formats.iter().map(|(format, n)| format!("{n} {format}")).collect();
-        let CudaOptions { prompt_precision, kv_format, .. } = self.options;
-        format!(
-            "{} ({} matrices), {prompt_precision} prompts, {kv_format} KV cache",
-            self.name,
-            formats.join(", ")
-        )
+        format!("{} ({} matrices), {}", self.name, formats.join(", "), Way::Cuda(self.options).types())
     }
 }

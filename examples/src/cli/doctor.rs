@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::args::{DoctorArgs, GlobalArgs};
 use super::engine::{self, Chosen, Engine};
 use super::memory::{self, Memory};
-use super::output;
+use super::{output, way};
 
 #[derive(Serialize)]
 struct Report {
@@ -159,7 +159,7 @@ fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
         architecture: config.architecture.name(),
         layers: config.n_layers,
         file_bytes: gguf.n_bytes() as u64,
-        activations: engine::activations_name(engine.options.activations),
+        activations: way::activations_name(engine.options.activations),
         kv_cache: engine.options.kv_type.name(),
         context: engine.options.context,
         trained_context: config.context,

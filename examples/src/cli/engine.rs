@@ -4,22 +4,19 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::{Context, ISA_VARIABLE, Isa};
 use halfbyte_examples::embedded;
 use halfbyte_examples::gguf::{Gguf, GgufWriter};
-use halfbyte_examples::model::{ActivationType, Config, Model, Session, SessionOptions};
+use halfbyte_examples::model::{ActivationType, Config, Feed, Model, Session, SessionOptions};
 use halfbyte_examples::requantize::{Format, Method, Plan};
 use halfbyte_examples::source::{self, ModelFile, Source};
 use halfbyte_examples::tokenizer::{Tokenizer, TokenizerSpec};
 use halfbyte_threadpool::{ThreadPool, default_threads};
 
-use super::args::{ActivationsArg, FormatArg, GlobalArgs, MethodArg};
+use super::args::{FormatArg, GlobalArgs, MethodArg};
 use super::device::Device;
 use super::progress::{Progress, Waiting};
-
-/// The context that is made when nobody asks for another: long models would take gigabytes for their keys.
-const DEFAULT_CONTEXT: usize = 4096;
+use super::way::{self, Way};
 
 /// Files that are named where the one asked for is not there.
 const MOST_NEIGHBOURS: usize = 4;
@@ -161,9 +158,9 @@ impl<'a> Engine<'a> {
         let threads = threads(global)?;
         let name = model_name(global.model.as_deref());
         let mut model = Model::from_source(&**source).with_context(|| name.clone())?;
-        let options = session_options(model.config(), global);
+        let options = way::session_options(model.config(), global);
         let pool = ThreadPool::new(threads.value)?;
-        let device = Device::new(global, &model, options.context)?;
+        let device = Device::new(global, &model)?;
         // What f32 activations are multiplied by is decoded from where it lies.
         if options.activations == ActivationType::Int8 && !global.no_pack && device.is_none() {
             let start = Instant::now();
@@ -212,6 +209,21 @@ impl<'a> Engine<'a> {
         Ok(tokenizer)
     }
 
+    /// How this engine's contexts compute, unless they are told otherwise.
+    pub(crate) fn way(&self) -> Way {
+        self.device.as_ref().map_or(Way::Cpu(self.options), |device| Way::Cuda(device.options()))
+    }
+
+    /// An empty context that computes in this way: on the CPU with the threads of `pool`, on a device only if the engine
+    /// has one.
+    pub(crate) fn open<'s>(&'s self, pool: &'s ThreadPool, way: Way) -> Result<Box<dyn Feed + 's>> {
+        Ok(match (way, &self.device) {
+            (Way::Cpu(options), _) => Box::new(self.session_on(pool, options)?),
+            (Way::Cuda(options), Some(device)) => Box::new(device.session(options)?),
+            (Way::Cuda(_), None) => bail!("{}: its weights are on no CUDA device", self.name),
+        })
+    }
+
     /// An empty context on this engine's threads.
     pub(crate) fn session(&self) -> Result<Session<'_>> {
         self.session_on(&self.pool, self.options)
@@ -253,36 +265,13 @@ impl<'a> Engine<'a> {
             return device.summary();
         }
         format!(
-            "isa {} ({}), threads {} ({}), {} activations, {} KV cache",
+            "isa {} ({}), threads {} ({}), {}",
             self.isa.value,
             self.isa.reason,
             self.threads.value,
             self.threads.reason,
-            activations_name(self.options.activations),
-            self.options.kv_type.name(),
+            self.way().types(),
         )
-    }
-}
-
-fn session_options(config: &Config, global: &GlobalArgs) -> SessionOptions {
-    let activations = match global.activations {
-        ActivationsArg::F32 => ActivationType::F32,
-        ActivationsArg::Int8 => ActivationType::Int8,
-    };
-    let kv_type = match (global.kv_cache, activations) {
-        (Some(kind), _) => kind.kv_type(),
-        (None, ActivationType::F32) => KvType::F32,
-        (None, ActivationType::Int8) => KvType::F16,
-    };
-    let context = global.ctx.unwrap_or(config.context.min(DEFAULT_CONTEXT));
-    SessionOptions { activations, kv_type, ..SessionOptions::new(context) }
-}
-
-/// The name of the activations' type, as `--activations` takes it.
-pub(crate) fn activations_name(activations: ActivationType) -> &'static str {
-    match activations {
-        ActivationType::F32 => "f32",
-        ActivationType::Int8 => "int8",
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use halfbyte_examples::evaluate::{self, Mean, Window, Windows};
-use halfbyte_examples::model::SessionOptions;
 use halfbyte_examples::tokenizer::{Special, Tokenizer};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -28,11 +27,6 @@ pub(crate) fn windows(engine: &Engine<'_>, global: &GlobalArgs, args: &Evaluatio
         Some(stride) => Windows::sliding(context, stride).context("--ctx and --stride"),
         None => Windows::second_half(context).context("--ctx"),
     }
-}
-
-/// The options of a session that holds one window.
-pub(crate) fn session_options(engine: &Engine<'_>, windows: &Windows) -> SessionOptions {
-    SessionOptions { context: windows.context(), ..engine.options }
 }
 
 /// A text, cut.

@@ -1,14 +1,15 @@
 //! `halfbyte kl`: how far a model's predictions are from another's.
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use halfbyte_examples::evaluate::{self, Mean, quantile};
 use halfbyte_examples::tokenizer::Tokenizer;
 use serde::Serialize;
 
-use super::args::{GlobalArgs, KlArgs};
+use super::args::{ActivationsArg, DeviceArg, GlobalArgs, KlArgs};
 use super::engine::{self, Engine};
 use super::evaluation::{self, Coverage, Estimate, Passage};
 use super::output;
+use super::way::{self, Types, Way};
 
 #[derive(Serialize)]
 struct Output<'a> {
@@ -32,8 +33,8 @@ struct Output<'a> {
 #[derive(Serialize)]
 struct Side<'a> {
     name: &'a str,
-    activations: &'static str,
-    kv_cache: &'static str,
+    #[serde(flatten)]
+    types: Types,
     loss: f64,
     loss_stderr: Option<f64>,
     perplexity: f64,
@@ -51,11 +52,10 @@ struct Divergence {
 }
 
 impl<'a> Side<'a> {
-    fn new(engine: &'a Engine<'_>, loss: &Mean) -> Self {
+    fn new(name: &'a str, way: Way, loss: &Mean) -> Self {
         Self {
-            name: &engine.name,
-            activations: engine::activations_name(engine.options.activations),
-            kv_cache: engine.options.kv_type.name(),
+            name,
+            types: way.types(),
             loss: loss.mean(),
             loss_stderr: loss.standard_error(),
             perplexity: loss.exp(),
@@ -65,7 +65,7 @@ impl<'a> Side<'a> {
 
     /// For a person: what it is.
     fn text(&self) -> String {
-        format!("{}, {} activations, {} KV cache", self.name, self.activations, self.kv_cache)
+        format!("{}, {}", self.name, self.types)
     }
 }
 
@@ -79,26 +79,36 @@ impl Divergence {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &KlArgs) -> Result<()> {
+    let on_cpu = global.device == DeviceArg::Cpu;
     let base_global = GlobalArgs {
         model: args.base.clone().or_else(|| global.model.clone()),
-        activations: args.base_activations,
+        activations: on_cpu.then(|| args.base_activations.unwrap_or(ActivationsArg::F32)),
         kv_cache: args.base_kv_cache,
+        prompt_precision: args.base_prompt_precision,
         // What the weights lose by it is what the comparison is for.
         load_as: None,
         ..global.clone()
     };
-    let base_gguf = engine::load(&base_global)?;
+    // Weights on a device are all the same to both sides; those of the CPU are packed, or not, for their activations.
+    let shared = !on_cpu && args.base.is_none() && global.load_as.is_none();
+    let base_gguf = (!shared).then(|| engine::load(&base_global)).transpose()?;
     let gguf = engine::load(global)?;
-    let base = Engine::new(&base_gguf, &base_global)?;
+    let own = base_gguf.as_ref().map(|gguf| Engine::new(gguf, &base_global)).transpose()?;
     let engine = Engine::new(&gguf, global)?;
+    let base = own.as_ref().unwrap_or(&engine);
+    let base_way = match &own {
+        Some(own) => own.way(),
+        None => Way::Cuda(way::cuda_options(engine.model.config(), &base_global).context("base")?),
+    };
     let windows = evaluation::windows(&engine, global, &args.evaluation)?;
-    let base_options = evaluation::session_options(&base, &windows);
-    let options = evaluation::session_options(&engine, &windows);
+    let ways = [base_way, engine.way()].map(|way| way.with_context(windows.context()));
     // They take turns, so one pool serves both.
-    let mut base_session = base.session_on(&engine.pool, base_options)?;
-    let mut session = engine.session_on(&engine.pool, options)?;
+    let mut base_session = base.open(&engine.pool, ways[0])?;
+    let mut session = engine.open(&engine.pool, ways[1])?;
     let tokenizer = engine.tokenizer(global)?;
-    require_same_tokens(("base", &base.tokenizer(&base_global)?), ("model", &tokenizer))?;
+    if let Some(own) = &own {
+        require_same_tokens(("base", &own.tokenizer(&base_global)?), ("model", &tokenizer))?;
+    }
     let passage = Passage::read(&args.evaluation, &tokenizer, &windows)?;
 
     let mut divergences = Vec::new();
@@ -106,7 +116,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &KlArgs) -> Result<()> {
     let (mut kl, mut same_top) = (Mean::default(), 0_u64);
     let coverage = passage.score(
         |ids, first_scored, go_on| {
-            evaluate::compare(&mut base_session, &mut session, ids, first_scored, go_on)
+            evaluate::compare(&mut *base_session, &mut *session, ids, first_scored, go_on)
         },
         |comparisons, _| {
             for c in comparisons {
@@ -122,8 +132,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &KlArgs) -> Result<()> {
     )?;
 
     let output = Output {
-        base: Side::new(&base, &base_loss),
-        model: Side::new(&engine, &loss),
+        base: Side::new(&base.name, ways[0], &base_loss),
+        model: Side::new(&engine.name, ways[1], &loss),
         context: windows.context(),
         stride: args.evaluation.stride,
         coverage,

@@ -18,6 +18,7 @@ mod memory;
 mod output;
 mod perplexity;
 mod profile;
+mod profile_device;
 mod progress;
 mod quantize;
 mod run;
@@ -26,6 +27,7 @@ mod serve;
 mod shell;
 mod speculation;
 mod tokenize;
+mod way;
 
 use std::process::ExitCode;
 

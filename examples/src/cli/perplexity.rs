@@ -9,12 +9,13 @@ use super::args::{GlobalArgs, PerplexityArgs};
 use super::engine::{self, Engine};
 use super::evaluation::{self, Coverage, Estimate, Passage};
 use super::output;
+use super::way::Types;
 
 #[derive(Serialize)]
 struct Output<'a> {
     model: &'a str,
-    activations: &'static str,
-    kv_cache: &'static str,
+    #[serde(flatten)]
+    types: Types,
     context: usize,
     /// `null` for llama.cpp's rule.
     stride: Option<usize>,
@@ -37,14 +38,14 @@ pub(crate) fn run(global: &GlobalArgs, args: &PerplexityArgs) -> Result<()> {
     let gguf = engine::load(global)?;
     let engine = Engine::new(&gguf, global)?;
     let windows = evaluation::windows(&engine, global, &args.evaluation)?;
-    let options = evaluation::session_options(&engine, &windows);
-    let mut session = engine.session_on(&engine.pool, options)?;
+    let way = engine.way().with_context(windows.context());
+    let mut session = engine.open(&engine.pool, way)?;
     let tokenizer = engine.tokenizer(global)?;
     let passage = Passage::read(&args.evaluation, &tokenizer, &windows)?;
 
     let (mut loss, mut bytes) = (Mean::default(), 0);
     let coverage = passage.score(
-        |ids, first_scored, go_on| evaluate::losses(&mut session, ids, first_scored, go_on),
+        |ids, first_scored, go_on| evaluate::losses(&mut *session, ids, first_scored, go_on),
         |losses, scored| {
             loss.extend(losses);
             for &id in scored {
@@ -57,8 +58,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &PerplexityArgs) -> Result<()> {
     let (mean, perplexity) = (Estimate::mean(&loss), Estimate::perplexity(&loss));
     let output = Output {
         model: &engine.name,
-        activations: engine::activations_name(options.activations),
-        kv_cache: options.kv_type.name(),
+        types: way.types(),
         context: windows.context(),
         stride: args.evaluation.stride,
         coverage,

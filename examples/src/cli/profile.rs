@@ -9,8 +9,8 @@ use serde::Serialize;
 use super::args::{GlobalArgs, ProfileArgs};
 use super::bench::pseudo_random_ids;
 use super::engine::{self, Engine};
-use super::output;
 use super::progress::Waiting;
+use super::{output, profile_device};
 
 #[derive(Serialize)]
 struct Output<'a> {
@@ -64,8 +64,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &ProfileArgs) -> Result<()> {
     if global.ctx.is_some() {
         engine.require_fit("the test", tokens)?;
     }
-    let mut session = engine.session_on(&engine.pool, options)?;
     let ids = pseudo_random_ids(tokens, engine.model.config().n_vocab);
+    if let Some(device) = &engine.device {
+        return profile_device::run(&engine.name, device, context, args, &ids);
+    }
+    let mut session = engine.session_on(&engine.pool, options)?;
     let (prompt_ids, decode_ids) = ids.split_at(args.n_prompt);
     let waiting = Waiting::new(format!("{} tokens of prompt twice, {} of reply", args.n_prompt, args.n_gen));
     // Once for caches, page faults and clocks to settle.

@@ -94,7 +94,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<()> {
         Ok(ControlFlow::Continue(()))
     })?;
     output::text("\n")?;
-    report(&engine, &tokenizer, &reply, cache.drafts(), &sampling::summary(&sampler));
+    report(&engine, &tokenizer, &reply, cache.drafts(), &sampling::summary(&sampler, engine.device.as_ref()));
     Ok(())
 }
 

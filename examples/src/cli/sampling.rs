@@ -6,6 +6,7 @@ use anyhow::Result;
 use halfbyte_examples::sampler::{Sampler, SamplerConfig};
 
 use super::args::SamplingArgs;
+use super::device::Device;
 
 /// The sampler, with the seed given or a new one short enough to be typed again.
 pub(crate) fn sampler(args: &SamplingArgs) -> Result<Sampler> {
@@ -23,14 +24,19 @@ pub(crate) fn sampler(args: &SamplingArgs) -> Result<Sampler> {
     Ok(Sampler::new(config)?)
 }
 
-/// The settings on one line.
-pub(crate) fn summary(sampler: &Sampler) -> String {
+/// The settings on one line, and where tokens are chosen if that may be the device.
+pub(crate) fn summary(sampler: &Sampler, device: Option<&Device>) -> String {
     let c = sampler.config();
-    if c.temperature == 0.0 {
-        return "greedy".to_owned();
+    let mut text = if c.temperature == 0.0 {
+        "greedy".to_owned()
+    } else {
+        format!(
+            "temperature {}, top-k {}, top-p {}, min-p {}, seed {}",
+            c.temperature, c.top_k, c.top_p, c.min_p, c.seed
+        )
+    };
+    if let Some(device) = device {
+        text += if device.chooses_for(sampler) { ", on the device" } else { ", on the CPU" };
     }
-    format!(
-        "temperature {}, top-k {}, top-p {}, min-p {}, seed {}",
-        c.temperature, c.top_k, c.top_p, c.min_p, c.seed
-    )
+    text
 }

@@ -11,6 +11,7 @@ use halfbyte_examples::serve::{ServeOptions, serve};
 use tokio::sync::Notify;
 
 use super::args::{GlobalArgs, ServeArgs};
+use super::console;
 use super::engine::{self, Engine};
 use super::output::note;
 use super::sampling;
@@ -54,17 +55,16 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs) -> Result<()> {
     let stop = Arc::new(Notify::new());
     let stopping = Arc::clone(&stop);
     let mut pressed = false;
-    ctrlc::set_handler(move || {
+    console::on_interrupt(move || {
         if std::mem::replace(&mut pressed, true) {
             // 128 + SIGINT, what shells make of it.
             std::process::exit(130);
         }
         note!("ending the replies under way; Ctrl-C again does not wait for them");
         stopping.notify_one();
-    })
-    .context("cannot handle Ctrl-C")?;
+    })?;
 
-    note!("{}: {}, {}", engine.name, engine.summary(), sampling::summary(&sampler));
+    note!("{}: {}, {}", engine.name, engine.summary(), sampling::summary(&sampler, engine.device.as_ref()));
     if !address.ip().is_loopback() && options.api_key.is_none() {
         note!("anyone who reaches {address} can use this server: {KEY_VARIABLE} sets a key");
     }

@@ -48,7 +48,7 @@ pub(crate) fn session<'a>(
     args: &SpeculationArgs,
 ) -> Result<CachedSession<'a>> {
     let cache = match &engine.device {
-        Some(device) => CachedSession::new(device.session()?),
+        Some(device) => CachedSession::new(device.session(device.options())?),
         None => CachedSession::new(engine.session()?),
     };
     let fixed = match (args.speculate, draft) {

@@ -1,7 +1,9 @@
 //! How well a model predicts a text, and how far two models are apart on it.
 //!
-//! A text's tokens are cut into [windows](Windows); every window starts from an empty context. For each of its scored
-//! tokens the logits after the token before give
+//! A text's tokens are cut into [windows](Windows); every window starts from an empty context. The tokens before the first
+//! scored one are fed as a prompt, and the scored ones as a reply that happens to be this text: where prompts and replies take
+//! different kernels, what a prompt's precision does to the reply behind it is measured. For each scored token the logits
+//! after the token before give
 //!
 //! ```text
 //! loss = logsumexp(logits) - logits[token]                          nats
@@ -21,9 +23,9 @@ pub use windows::{Window, Windows};
 
 use std::ops::ControlFlow;
 
-use crate::model::Session;
+use crate::model::{self, Feed};
 
-/// Tokens that are fed at once: two models side by side keep this many rows of logits, and a caller is asked this
+/// Scored tokens that are fed at once: two models side by side keep this many rows of logits, and a caller is asked this
 /// often whether to go on.
 const BLOCK: usize = 64;
 
@@ -40,15 +42,33 @@ pub struct Comparison {
     pub same_top: bool,
 }
 
+impl Comparison {
+    /// From both models' logits for `token`.
+    fn new(base: &[f32], logits: &[f32], token: usize) -> Self {
+        let (base_sum, sum) = (log_sum_exp(base), log_sum_exp(logits));
+        Self {
+            base_loss: base_sum - f64::from(base[token]),
+            loss: sum - f64::from(logits[token]),
+            kl: kl_divergence((base, base_sum), (logits, sum)),
+            same_top: argmax(base) == argmax(logits),
+        }
+    }
+
+    fn is_finite(&self) -> bool {
+        self.base_loss.is_finite() && self.loss.is_finite() && self.kl.is_finite()
+    }
+}
+
 /// The loss in nats of each of `ids[first_scored..]`, given all before it.
 ///
-/// What `session` held is forgotten first. `go_on` is asked before every few dozen tokens; `None` if it said no.
+/// What `session` held is forgotten first. `go_on` is asked before every chunk of the prompt and every few dozen scored tokens;
+/// `None` if it said no.
 ///
 /// # Errors
 /// [`Error::FirstScored`] unless `first_scored` is at least 1 and below `ids.len()`; [`Error::NotFinite`]; those of
-/// [`Session::feed`].
+/// [`Feed::prompt`].
 pub fn losses(
-    session: &mut Session<'_>,
+    session: &mut dyn Feed,
     ids: &[u32],
     first_scored: usize,
     mut go_on: impl FnMut() -> ControlFlow<()>,
@@ -56,14 +76,14 @@ pub fn losses(
     let mut losses = Vec::new();
     let mut wrong = None;
     session.truncate(0);
-    for block in blocks(ids, first_scored)? {
+    for part in parts(ids, first_scored, session.chunk())? {
         if go_on().is_break() {
             return Ok(None);
         }
-        session.feed_from(block.ids, block.first_wanted, |i, logits| {
-            let loss = log_sum_exp(logits) - f64::from(logits[block.next[i] as usize]);
+        part.feed(session, |i, logits| {
+            let loss = log_sum_exp(logits) - f64::from(logits[part.next[i] as usize]);
             if !loss.is_finite() {
-                wrong.get_or_insert(block.start + i);
+                wrong.get_or_insert(part.position(i));
             }
             losses.push(loss);
         })?;
@@ -76,20 +96,19 @@ pub fn losses(
 
 /// [`losses`] for two models at once: what they make of each of `ids[first_scored..]`.
 ///
-/// Both take the tokens in turns, a block at a time, so no more than that block's logits are held. The sessions'
+/// Both take the tokens in turns, a part at a time, so no more than that part's logits are held. The sessions'
 /// models must have the same vocabulary.
 ///
 /// # Errors
 /// As [`losses`]; [`Error::Vocabularies`].
 pub fn compare(
-    base: &mut Session<'_>,
-    session: &mut Session<'_>,
+    base: &mut dyn Feed,
+    session: &mut dyn Feed,
     ids: &[u32],
     first_scored: usize,
     mut go_on: impl FnMut() -> ControlFlow<()>,
 ) -> Result<Option<Vec<Comparison>>, Error> {
-    let n_vocab = base.model().config().n_vocab;
-    let got = session.model().config().n_vocab;
+    let (n_vocab, got) = (base.n_vocab(), session.n_vocab());
     if got != n_vocab {
         return Err(Error::Vocabularies { base: n_vocab, got });
     }
@@ -98,26 +117,16 @@ pub fn compare(
     let mut wrong = None;
     base.truncate(0);
     session.truncate(0);
-    for block in blocks(ids, first_scored)? {
+    for part in parts(ids, first_scored, base.chunk().min(session.chunk()))? {
         if go_on().is_break() {
             return Ok(None);
         }
-        base.feed_from(block.ids, block.first_wanted, |i, logits| {
-            base_logits[i * n_vocab..][..n_vocab].copy_from_slice(logits);
-        })?;
-        session.feed_from(block.ids, block.first_wanted, |i, logits| {
+        part.feed(base, |i, logits| base_logits[i * n_vocab..][..n_vocab].copy_from_slice(logits))?;
+        part.feed(session, |i, logits| {
             let base_logits = &base_logits[i * n_vocab..][..n_vocab];
-            let token = block.next[i] as usize;
-            let (base_sum, sum) = (log_sum_exp(base_logits), log_sum_exp(logits));
-            let comparison = Comparison {
-                base_loss: base_sum - f64::from(base_logits[token]),
-                loss: sum - f64::from(logits[token]),
-                kl: kl_divergence((base_logits, base_sum), (logits, sum)),
-                same_top: argmax(base_logits) == argmax(logits),
-            };
-            if !(comparison.base_loss.is_finite() && comparison.loss.is_finite() && comparison.kl.is_finite())
-            {
-                wrong.get_or_insert(block.start + i);
+            let comparison = Comparison::new(base_logits, logits, part.next[i] as usize);
+            if !comparison.is_finite() {
+                wrong.get_or_insert(part.position(i));
             }
             comparisons.push(comparison);
         })?;
@@ -128,28 +137,51 @@ pub fn compare(
     Ok(Some(comparisons))
 }
 
-/// A few neighbouring tokens of a window.
-struct Block<'a> {
+/// A few neighbouring tokens of a window, all of the prompt or none.
+struct Part<'a> {
     /// The first one's index in the window.
     start: usize,
     ids: &'a [u32],
-    /// The index, among `ids`, of the first one after which logits are wanted; beyond the end if none is.
-    first_wanted: usize,
-    /// What follows each of `ids`.
+    prompt: bool,
+    /// The scored tokens among those behind `ids`: behind each of a reply's, behind the last of a prompt.
     next: &'a [u32],
 }
 
+impl Part<'_> {
+    /// Feeds the tokens, and calls `each(i, logits)` with the logits before `next[i]`.
+    fn feed(&self, session: &mut dyn Feed, mut each: impl FnMut(usize, &[f32])) -> Result<(), model::Error> {
+        if !self.prompt {
+            return session.window(self.ids, &mut each);
+        }
+        let logits = session.prompt(self.ids)?;
+        if !self.next.is_empty() {
+            each(0, logits);
+        }
+        Ok(())
+    }
+
+    /// The index in the window of the token before `next[i]`.
+    fn position(&self, i: usize) -> usize {
+        self.start + self.ids.len() - self.next.len() + i
+    }
+}
+
 /// All tokens but the last, after which there is nothing to predict.
-fn blocks(ids: &[u32], first_scored: usize) -> Result<impl Iterator<Item = Block<'_>>, Error> {
+fn parts(ids: &[u32], first_scored: usize, chunk: usize) -> Result<impl Iterator<Item = Part<'_>>, Error> {
     if first_scored == 0 || first_scored >= ids.len() {
         return Err(Error::FirstScored { got: first_scored, tokens: ids.len() });
     }
     let fed = ids.len() - 1;
-    Ok((0..fed).step_by(BLOCK).map(move |start| {
+    let prompt = (0..first_scored).step_by(chunk).map(move |start| {
+        let end = first_scored.min(start + chunk);
+        let next = if end == first_scored { &ids[end..=end] } else { &[] };
+        Part { start, ids: &ids[start..end], prompt: true, next }
+    });
+    let reply = (first_scored..fed).step_by(BLOCK).map(move |start| {
         let end = fed.min(start + BLOCK);
-        let first_wanted = (first_scored - 1).saturating_sub(start);
-        Block { start, ids: &ids[start..end], first_wanted, next: &ids[start + 1..=end] }
-    }))
+        Part { start, ids: &ids[start..end], prompt: false, next: &ids[start + 1..=end] }
+    });
+    Ok(prompt.chain(reply))
 }
 
 #[cfg(test)]
@@ -157,25 +189,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_cover_all_tokens_but_the_last_once() {
+    fn parts_cover_all_tokens_but_the_last_once() {
         for (n, first_scored) in [(2, 1), (64, 1), (65, 64), (66, 1), (66, 65), (200, 101), (129, 128)] {
             let ids: Vec<u32> = (0..n as u32).collect();
-            let mut fed: Vec<u32> = Vec::new();
-            let mut scored: Vec<u32> = Vec::new();
-            for block in blocks(&ids, first_scored).unwrap() {
-                assert_eq!((block.start, block.ids.len()), (fed.len(), block.next.len()));
-                fed.extend(block.ids);
-                scored.extend(block.next.iter().skip(block.first_wanted));
+            for chunk in [1, 16, 100, 512] {
+                let mut fed: Vec<u32> = Vec::new();
+                let mut scored: Vec<u32> = Vec::new();
+                for part in parts(&ids, first_scored, chunk).unwrap() {
+                    assert_eq!((part.start, part.prompt), (fed.len(), fed.len() < first_scored));
+                    assert!(part.ids.len() <= if part.prompt { chunk } else { BLOCK });
+                    for (i, &id) in part.next.iter().enumerate() {
+                        assert_eq!(ids[part.position(i) + 1], id, "{n} {first_scored} {chunk}");
+                    }
+                    fed.extend(part.ids);
+                    scored.extend(part.next);
+                }
+                assert_eq!(fed, ids[..n - 1], "{n} {first_scored} {chunk}");
+                assert_eq!(scored, ids[first_scored..], "{n} {first_scored} {chunk}");
             }
-            assert_eq!(fed, ids[..n - 1], "{n} {first_scored}");
-            assert_eq!(scored, ids[first_scored..], "{n} {first_scored}");
         }
     }
 
     #[test]
     fn there_must_be_a_token_to_score_and_one_before_it() {
         for (n, first_scored) in [(0, 0), (1, 1), (5, 0), (5, 5), (5, 9)] {
-            let error = blocks(&vec![0; n], first_scored).err().unwrap();
+            let error = parts(&vec![0; n], first_scored, 512).err().unwrap();
             assert!(
                 matches!(error, Error::FirstScored { got, tokens } if (got, tokens) == (first_scored, n)),
                 "{error}"

@@ -14,6 +14,17 @@ pub trait Feed: Debug {
     /// Prompt tokens that take the forward pass together.
     fn chunk(&self) -> usize;
 
+    /// Tokens in the vocabulary, which is the number of logits.
+    fn n_vocab(&self) -> usize;
+
+    /// Tokens in the context.
+    fn len(&self) -> usize;
+
+    /// Whether the context is empty.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Forgets all tokens but the first `len`; more than there are changes nothing.
     fn truncate(&mut self, len: usize);
 
@@ -28,6 +39,27 @@ pub trait Feed: Debug {
     /// # Errors
     /// As [`prompt`](Self::prompt).
     fn window(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<(), Error>;
+
+    /// The same with the likeliest tokens in place of the logits, if this context can choose them where the logits are.
+    fn greedy(&mut self) -> Option<&mut dyn Greedy> {
+        None
+    }
+}
+
+/// A context that takes tokens and gives the likeliest next ones, those with the highest logit and of equals the lowest:
+/// the logits need not come to the host.
+pub trait Greedy: Debug {
+    /// [`Feed::prompt`], with the token after the last of `ids`.
+    ///
+    /// # Errors
+    /// As [`Feed::prompt`]; that no logit is a number.
+    fn prompt_token(&mut self, ids: &[u32]) -> Result<u32, Error>;
+
+    /// [`Feed::window`], with the token after every `ids[i]`.
+    ///
+    /// # Errors
+    /// As [`prompt_token`](Self::prompt_token).
+    fn window_tokens(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, u32)) -> Result<(), Error>;
 }
 
 impl Feed for Session<'_> {
@@ -37,6 +69,14 @@ impl Feed for Session<'_> {
 
     fn chunk(&self) -> usize {
         self.options().chunk
+    }
+
+    fn n_vocab(&self) -> usize {
+        self.model().config().n_vocab
+    }
+
+    fn len(&self) -> usize {
+        self.len()
     }
 
     fn truncate(&mut self, len: usize) {

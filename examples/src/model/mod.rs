@@ -24,7 +24,7 @@ mod weights;
 pub use batch::{Batch, Part};
 pub use config::{Architecture, Config};
 pub use error::Error;
-pub use feed::Feed;
+pub use feed::{Feed, Greedy};
 pub use layerwise::{Layerwise, Stage, Visitor};
 pub use profile::{Phase, PhaseTotals, Profile};
 pub use session::{ActivationType, Session, SessionOptions};

@@ -122,28 +122,13 @@ impl<'m> Session<'m> {
     ///
     /// # Errors
     /// As [`Session::feed`].
-    pub fn feed_all(&mut self, ids: &[u32], each: impl FnMut(usize, &[f32])) -> Result<(), Error> {
-        self.feed_from(ids, 0, each)
-    }
-
-    /// Adds `ids` to the context and calls `each(i, logits)` with the logits after `ids[i]`, for `i` from `first` on;
-    /// for none if there are no more than `first` ids. What is not wanted is not computed.
-    ///
-    /// # Errors
-    /// As [`Session::feed`].
-    pub fn feed_from(
-        &mut self,
-        ids: &[u32],
-        first: usize,
-        mut each: impl FnMut(usize, &[f32]),
-    ) -> Result<(), Error> {
+    pub fn feed_all(&mut self, ids: &[u32], mut each: impl FnMut(usize, &[f32])) -> Result<(), Error> {
         self.check(ids)?;
         let n_vocab = self.model().config.n_vocab;
         let mut done = 0;
         for chunk in ids.chunks(self.options.chunk) {
             self.layers(chunk)?;
-            let wanted = first.saturating_sub(done).min(chunk.len());
-            for row in (wanted..chunk.len()).step_by(LOGIT_ROWS) {
+            for row in (0..chunk.len()).step_by(LOGIT_ROWS) {
                 let rows = LOGIT_ROWS.min(chunk.len() - row);
                 self.forward.logits(row..row + rows, &mut self.buffers)?;
                 for (r, logits) in self.buffers.logits.chunks_exact(n_vocab).enumerate() {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{ActivationsArg, KvCacheArg, parse_positive};
+use super::{ActivationsArg, KvCacheArg, PromptPrecisionArg, parse_positive};
 
 const LOGITS_EXAMPLES: &str = "\
 Examples:
@@ -101,12 +101,17 @@ const KL_HELP: &str = concat!(
 Examples:
   halfbyte kl --base F16.gguf --model Q4_0.gguf --text wiki.test.raw
   halfbyte kl --model Q8_0.gguf --text novel.txt    what int8 activations and the f16 KV cache cost
+  halfbyte kl --model M.gguf --text novel.txt --device cuda --base-prompt-precision bf16 --prompt-precision int8
 
 ",
     windows_help!(),
     "
 
-KL is the divergence of the model's distribution over the next token from the base's, in nats, for every scored token."
+KL is the divergence of the model's distribution over the next token from the base's, in nats, for every scored token.
+
+On a CUDA device a window's tokens before the first scored one are its prompt, and the scored ones take the way of a
+reply's: --prompt-precision int8 shows what it does to the reply behind the prompt. Without --base both sides use one
+copy of the weights."
 );
 
 /// Measure how far a model's predictions are from another's.
@@ -116,12 +121,15 @@ pub(crate) struct KlArgs {
     /// Model file to compare with, of the same vocabulary [default: the same as --model]
     #[arg(long, value_name = "FILE")]
     pub(crate) base: Option<PathBuf>,
-    /// --activations of the base
-    #[arg(long, value_name = "TYPE", value_enum, default_value_t = ActivationsArg::F32)]
-    pub(crate) base_activations: ActivationsArg,
-    /// --kv-cache of the base [default: f16 with int8 activations, f32 with f32]
+    /// --activations of the base [default: f32]
+    #[arg(long, value_name = "TYPE", value_enum)]
+    pub(crate) base_activations: Option<ActivationsArg>,
+    /// --kv-cache of the base [default: f16 with int8 activations, f32 with f32, bf16 on a CUDA device]
     #[arg(long, value_name = "TYPE", value_enum)]
     pub(crate) base_kv_cache: Option<KvCacheArg>,
+    /// --prompt-precision of the base [default: bf16]
+    #[arg(long, value_name = "TYPE", value_enum)]
+    pub(crate) base_prompt_precision: Option<PromptPrecisionArg>,
     #[command(flatten)]
     pub(crate) evaluation: EvaluationArgs,
 }

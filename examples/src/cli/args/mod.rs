@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use halfbyte_attention::KvType;
+use halfbyte_cuda_kernels::PromptPrecision;
 use halfbyte_examples::speculate::MOST;
 use halfbyte_threadpool::MAX_THREADS;
 
@@ -83,14 +84,14 @@ pub(crate) struct GlobalArgs {
     /// Instruction set path; `halfbyte doctor` lists them [default: the fastest that this CPU has]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) isa: Option<String>,
-    /// What quantized weights are multiplied by: int8 is faster, f32 exact
-    #[arg(long, global = true, value_name = "TYPE", value_enum, default_value_t = ActivationsArg::Int8)]
-    pub(crate) activations: ActivationsArg,
+    /// What quantized weights are multiplied by: int8 is faster, f32 exact [default: int8]
+    #[arg(long, global = true, value_name = "TYPE", value_enum)]
+    pub(crate) activations: Option<ActivationsArg>,
     /// How keys and values are kept: q8 and fp8 take half of f16's memory [default: f16 with int8 activations, f32 with f32]
     #[arg(long, global = true, value_name = "TYPE", value_enum)]
     pub(crate) kv_cache: Option<KvCacheArg>,
-    /// Where `run` and `chat` compute; cuda-emulator stands for a GPU that is not there, and is slow. --threads, --isa,
-    /// --activations and --no-pack are the CPU's, and keys and values are bf16 by default, or fp8
+    /// Where `run`, `chat`, `perplexity`, `kl`, `bench` and `profile` compute; cuda-emulator stands for a GPU that is not
+    /// there, and is slow. --threads, --isa, --activations and --no-pack are the CPU's; keys and values are bf16, or fp8
     #[arg(long, global = true, value_name = "DEVICE", value_enum, default_value_t = DeviceArg::Cpu)]
     pub(crate) device: DeviceArg,
     /// What a prompt's activations are rounded to on a CUDA device [default: bf16]
@@ -136,6 +137,15 @@ impl DeviceArg {
 pub(crate) enum PromptPrecisionArg {
     Bf16,
     Int8,
+}
+
+impl PromptPrecisionArg {
+    pub(crate) const fn precision(self) -> PromptPrecision {
+        match self {
+            Self::Bf16 => PromptPrecision::Bf16,
+            Self::Int8 => PromptPrecision::Int8,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -394,9 +404,11 @@ Examples:
   halfbyte profile --model M.gguf -p 2048 -n 64 --threads 1 --json
 
 Prompt and decode steps have a table each: the calls of a phase, their time in all and each, the phase's share, and
-10^9 bytes of weights (of keys and values for attention) or 10^9 multiplications and additions a second.";
+10^9 bytes of weights (of keys and values for attention) or 10^9 multiplications and additions a second.
+On a CUDA device it is kernel by kernel. The emulator has no times: there the tables count launches, instructions,
+products of the tensor cores, and bytes moved beside the least that have to be.";
 
-/// Measure where the time goes, phase by phase.
+/// Measure where the time goes, phase by phase or, on a CUDA device, kernel by kernel.
 #[derive(Debug, Args)]
 #[command(after_help = PROFILE_EXAMPLES)]
 pub(crate) struct ProfileArgs {

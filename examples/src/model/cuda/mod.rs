@@ -32,6 +32,12 @@ pub enum CudaError {
         /// What the model has.
         got: String,
     },
+    /// The logits of a row are all infinite or not numbers.
+    #[error("no logit after token {position} of the context is a finite number: the weights may be broken")]
+    NoToken {
+        /// The token's place, from 0.
+        position: usize,
+    },
     /// A launcher refused its arguments, or the driver failed.
     #[error(transparent)]
     Cuda(#[from] halfbyte_cuda_kernels::Error),

@@ -2,14 +2,15 @@
 
 use super::CudaError;
 use super::upload::{CudaModel, Layer};
-use crate::model::{Error, Feed};
+use crate::model::{Error, Feed, Greedy};
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Stream, StreamKind};
 use halfbyte_cuda_kernels::attention::{self, DecodeBuffers, Heads, KvCache, KvFormat, KvLayout, Problem};
 use halfbyte_cuda_kernels::profiler::Report;
 use halfbyte_cuda_kernels::{
-    HeadSteps, MAX_ROWS, MAX_WINDOW, Prepared, Profiler, Projections, PromptInputs, PromptPrecision, Queue,
-    RmsNorm, RopeTable, Sums, Weights, WindowOutput, add_rms_norm, embed, matvec, rms_norm, rope_kv, swiglu,
+    Draw, HeadSteps, MAX_ROWS, MAX_WINDOW, Prepared, Profiler, Projections, PromptInputs, PromptPrecision,
+    Queue, RmsNorm, RopeTable, Sampler, Sums, Weights, WindowOutput, add_rms_norm, embed, matvec, rms_norm,
+    rope_kv, swiglu,
 };
 use halfbyte_q4::affine::GroupSize;
 
@@ -49,6 +50,10 @@ pub struct CudaSession<'m> {
     inputs: PromptInputs,
     partial: DecodeBuffers,
     b: Buffers,
+    /// `None` for a vocabulary that it does not take.
+    sampler: Option<Sampler>,
+    /// What it chose.
+    chosen: DeviceBuffer<u32>,
     logits: Vec<f32>,
 }
 
@@ -143,6 +148,8 @@ impl<'m> CudaSession<'m> {
             inputs: PromptInputs::new(&model.kernels, widest),
             partial: DecodeBuffers::new(context, &heads, MAX_WINDOW, layout.capacity())?,
             b: Buffers::new(model, rows)?,
+            sampler: model.is_greedy().then(|| Sampler::new(&model.kernels, c.n_vocab)).transpose()?,
+            chosen: DeviceBuffer::uninit(context, MAX_WINDOW)?,
             logits: Vec::new(),
         })
     }
@@ -186,6 +193,13 @@ impl<'m> CudaSession<'m> {
     /// [`Error::NoTokens`], [`Error::Token`] and [`Error::ContextFull`], and the context is unchanged then;
     /// [`CudaError::Cuda`], [`CudaError::Driver`].
     pub fn prompt(&mut self, ids: &[u32]) -> Result<&mut [f32], Error> {
+        self.prompt_rows(ids)?;
+        self.fetch(1)?;
+        Ok(&mut self.logits)
+    }
+
+    /// [`prompt`](Self::prompt), with the logits left in `b.logits`.
+    fn prompt_rows(&mut self, ids: &[u32]) -> Result<(), Error> {
         self.check(ids)?;
         let chunks = ids.len().div_ceil(self.options.chunk);
         for (i, chunk) in ids.chunks(self.options.chunk).enumerate() {
@@ -196,7 +210,7 @@ impl<'m> CudaSession<'m> {
             }
             self.len += rows;
         }
-        Ok(&mut self.logits)
+        Ok(())
     }
 
     /// Adds a prompt's tokens, and calls `each(i, logits)` with the logits after every `ids[i]`.
@@ -210,7 +224,9 @@ impl<'m> CudaSession<'m> {
         for chunk in ids.chunks(self.options.chunk) {
             self.layers(chunk, Path::Prompt)?;
             for first in (0..chunk.len()).step_by(MAX_WINDOW) {
-                self.last(first, MAX_WINDOW.min(chunk.len() - first), Path::Prompt)?;
+                let rows = MAX_WINDOW.min(chunk.len() - first);
+                self.last(first, rows, Path::Prompt)?;
+                self.fetch(rows)?;
                 for (r, logits) in self.logits.chunks_exact(n_vocab).enumerate() {
                     each(done + first + r, logits);
                 }
@@ -227,6 +243,13 @@ impl<'m> CudaSession<'m> {
     /// # Errors
     /// As [`prompt`](Self::prompt); [`CudaError::Unsupported`] for more tokens.
     pub fn window(&mut self, ids: &[u32]) -> Result<&mut [f32], Error> {
+        self.window_rows(ids)?;
+        self.fetch(ids.len())?;
+        Ok(&mut self.logits)
+    }
+
+    /// [`window`](Self::window), with the logits left in `b.logits`.
+    fn window_rows(&mut self, ids: &[u32]) -> Result<(), Error> {
         self.check(ids)?;
         if ids.len() > MAX_WINDOW {
             let (what, expected) = ("a window's number of tokens", "at most 32");
@@ -235,7 +258,7 @@ impl<'m> CudaSession<'m> {
         self.layers(ids, Path::Window)?;
         self.last(0, ids.len(), Path::Window)?;
         self.len += ids.len();
-        Ok(&mut self.logits)
+        Ok(())
     }
 
     fn check(&self, ids: &[u32]) -> Result<(), Error> {
@@ -318,9 +341,9 @@ impl<'m> CudaSession<'m> {
         Ok(())
     }
 
-    /// The logits of `rows` of the last pass, from `first` on: at most [`MAX_WINDOW`].
+    /// Queues the logits of `rows` of the last pass, from `first` on: at most [`MAX_WINDOW`], into `b.logits`.
     fn last(&mut self, first: usize, rows: usize, path: Path) -> Result<(), CudaError> {
-        let Self { model, stream, profiler, b, logits, .. } = self;
+        let Self { model, stream, profiler, b, .. } = self;
         let queue = queue(profiler.as_ref(), stream);
         let c = &model.config;
         let norm = RmsNorm { rows, width: c.width, epsilon: c.norm_eps };
@@ -337,11 +360,36 @@ impl<'m> CudaSession<'m> {
             }
         }
         let output = model.output.as_ref().unwrap_or(&model.embedding);
-        let of_rows = 0..rows * c.n_vocab;
-        let mut to = WindowOutput::F32(b.logits.slice_mut(of_rows.clone())?);
-        matvec(&model.kernels, queue, rows, b.h.slice(0..n)?, output, &mut to)?;
-        logits.resize(of_rows.len(), 0.0);
-        Ok(b.logits.slice(of_rows)?.copy_to_host(logits, stream)?)
+        let mut to = WindowOutput::F32(b.logits.slice_mut(0..rows * c.n_vocab)?);
+        Ok(matvec(&model.kernels, queue, rows, b.h.slice(0..n)?, output, &mut to)?)
+    }
+
+    /// Waits for `rows` of logits.
+    fn fetch(&mut self, rows: usize) -> Result<(), CudaError> {
+        let n = rows * self.model.config.n_vocab;
+        self.logits.resize(n, 0.0);
+        Ok(self.b.logits.slice(0..n)?.copy_to_host(&mut self.logits, &self.stream)?)
+    }
+
+    /// Waits for the likeliest token of each of `rows` of logits, which are those of the context's last tokens.
+    fn choose(&mut self, rows: usize) -> Result<Vec<u32>, CudaError> {
+        let Self { model, stream, profiler, b, sampler, chosen, len, .. } = self;
+        let what = "the size of the vocabulary";
+        let n_vocab = model.config.n_vocab;
+        let sampler = sampler.as_mut().ok_or_else(|| CudaError::Unsupported {
+            what,
+            expected: "what the sampler takes",
+            got: n_vocab.to_string(),
+        })?;
+        let queue = queue(profiler.as_ref(), stream);
+        let logits = b.logits.slice(0..rows * n_vocab)?;
+        sampler.sample(queue, &vec![Draw::GREEDY; rows], logits, &mut chosen.slice_mut(0..rows)?)?;
+        let mut tokens = vec![0; rows];
+        chosen.slice(0..rows)?.copy_to_host(&mut tokens, stream)?;
+        match tokens.iter().position(|&token| token == u32::MAX) {
+            Some(row) => Err(CudaError::NoToken { position: *len - rows + row }),
+            None => Ok(tokens),
+        }
     }
 }
 
@@ -458,6 +506,14 @@ impl Feed for CudaSession<'_> {
         self.options.chunk
     }
 
+    fn n_vocab(&self) -> usize {
+        self.model.config.n_vocab
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
     fn truncate(&mut self, len: usize) {
         self.truncate(len);
     }
@@ -473,6 +529,28 @@ impl Feed for CudaSession<'_> {
             let logits = self.window(window)?;
             for (i, logits) in logits.chunks_exact(n_vocab).enumerate() {
                 each(w * MAX_WINDOW + i, logits);
+            }
+        }
+        Ok(())
+    }
+
+    fn greedy(&mut self) -> Option<&mut dyn Greedy> {
+        if self.sampler.is_some() { Some(self) } else { None }
+    }
+}
+
+impl Greedy for CudaSession<'_> {
+    fn prompt_token(&mut self, ids: &[u32]) -> Result<u32, Error> {
+        self.prompt_rows(ids)?;
+        Ok(self.choose(1)?[0])
+    }
+
+    fn window_tokens(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, u32)) -> Result<(), Error> {
+        self.check(ids)?;
+        for (w, window) in ids.chunks(MAX_WINDOW).enumerate() {
+            self.window_rows(window)?;
+            for (i, token) in self.choose(window.len())?.into_iter().enumerate() {
+                each(w * MAX_WINDOW + i, token);
             }
         }
         Ok(())

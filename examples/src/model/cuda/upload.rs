@@ -6,7 +6,7 @@ use crate::model::{Config, Error, Model};
 use half::bf16;
 use halfbyte_cpu_kernels::{Isa, Matrix, Parameters, RopeOrder, Weights as HostWeights};
 use halfbyte_cuda_driver::DeviceBuffer;
-use halfbyte_cuda_kernels::{Affine, Kernels, Pairing, Weights};
+use halfbyte_cuda_kernels::{Affine, Kernels, Pairing, Sampler, Weights};
 use halfbyte_q4::BlockQ4_1;
 use std::collections::BTreeMap;
 
@@ -66,6 +66,18 @@ impl CudaModel {
     /// The sizes and constants.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Whether the likeliest tokens are chosen on the device: its sampler takes as many logits.
+    pub fn is_greedy(&self) -> bool {
+        self.config.n_vocab <= Sampler::MAX_VOCABULARY
+    }
+
+    /// Bytes of weights on the device that each decoded token reads.
+    pub fn bytes_per_token(&self) -> usize {
+        let in_layer = |l: &Layer| [&l.qkv, &l.attention_output, &l.gate_up, &l.down].map(Weights::bytes);
+        let output = self.output.as_ref().unwrap_or(&self.embedding).bytes();
+        self.layers.iter().flat_map(in_layer).sum::<usize>() + output
     }
 
     /// The forms of the matrices on the device, and how many there are of each.
