@@ -78,14 +78,20 @@ fn read_plain() -> Result<Input> {
 // Flags alone, nothing is published with them: Relaxed is enough.
 static REPLYING: AtomicBool = AtomicBool::new(false);
 static STOP: AtomicBool = AtomicBool::new(false);
+static INTERACTIVE: AtomicBool = AtomicBool::new(false);
+static HANDLED: AtomicBool = AtomicBool::new(false);
 
 /// Takes over Ctrl-C: while a reply is made it asks for its end. Between replies the editor reads it as a key; a
-/// program without one ends, as it would have without us.
+/// program without one ends, as it would have without us. A later call only changes `interactive`.
 pub(crate) fn handle_interrupts(interactive: bool) -> Result<()> {
-    ctrlc::set_handler(move || {
+    INTERACTIVE.store(interactive, Ordering::Relaxed);
+    if HANDLED.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
+    ctrlc::set_handler(|| {
         if REPLYING.load(Ordering::Relaxed) {
             STOP.store(true, Ordering::Relaxed);
-        } else if !interactive {
+        } else if !INTERACTIVE.load(Ordering::Relaxed) {
             // 128 + SIGINT, what shells make of it.
             std::process::exit(130);
         }
