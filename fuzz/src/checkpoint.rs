@@ -7,8 +7,8 @@
 //! No configuration is a fitting one, no index no file. Each safetensors file is its header with the length in front and
 //! `n_data` zeros behind; with `n_data` 65535 it is the input's bytes as they are.
 
+use std::fs;
 use std::path::PathBuf;
-use std::{fs, thread_local};
 
 use halfbyte_examples::model::Model;
 use halfbyte_examples::source;

@@ -7,8 +7,7 @@ use halfbyte_examples::imatrix::{Format, Imatrix};
 
 use crate::Seeds;
 
-/// A file that opens has sums that are numbers, and is the same when it is written as GGUF and read again; in the
-/// older format, which has less in it, from then on.
+/// A file that opens has sums that are numbers, and what is written of it can be read: as GGUF, to the byte.
 ///
 /// # Panics
 /// If not.
@@ -31,7 +30,9 @@ pub fn check(data: &[u8]) {
         assert_eq!(twice.iter().len(), imatrix.iter().len());
     }
     if let Ok(bytes) = imatrix.write(Vec::new(), Format::Gguf) {
-        assert!(Imatrix::from_bytes(bytes).unwrap() == imatrix);
+        // Sums are rounded once.
+        let again = Imatrix::from_bytes(bytes.clone()).unwrap();
+        assert!(again.write(Vec::new(), Format::Gguf).unwrap() == bytes);
     }
     if let Ok(bytes) = imatrix.write(Vec::new(), Format::Dat) {
         let names = |imatrix: &Imatrix| imatrix.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
