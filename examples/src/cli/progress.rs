@@ -30,9 +30,23 @@ impl Progress {
 
     /// For so many of something.
     pub(crate) fn of(n: usize, what: &str) -> Result<Self> {
+        Self::with_template(n, &format!("{{bar:20}} {{percent}}% of {{len}} {what}, {{eta}} left"))
+    }
+
+    /// For the bytes of a file that is fetched.
+    #[cfg(feature = "hub")]
+    pub(crate) fn of_file(bytes: usize, name: &str) -> Result<Self> {
+        // What would be read as a placeholder is none.
+        let name = name.replace('{', "{{").replace('}', "}}");
+        Self::with_template(
+            bytes,
+            &format!("{name}: {{bar:20}} {{bytes}} of {{total_bytes}}, {{bytes_per_sec}}, {{eta}} left"),
+        )
+    }
+
+    fn with_template(n: usize, template: &str) -> Result<Self> {
         console::handle_interrupts(false)?;
-        let template = format!("{{bar:20}} {{percent}}% of {{len}} {what}, {{eta}} left");
-        let style = ProgressStyle::with_template(&template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::with_draw_target(Some(n as u64), ProgressDrawTarget::hidden());
         Ok(Self {
             bar: bar.with_style(style),

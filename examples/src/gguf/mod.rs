@@ -68,6 +68,8 @@ pub use writer::GgufWriter;
 pub(crate) use error::quote;
 pub(crate) use map::map;
 use parse::Parsed;
+#[cfg(feature = "hub")]
+pub(crate) use split::names as split_names;
 
 #[cfg(target_endian = "big")]
 compile_error!("weights are used as they lie in the file, which is little-endian");

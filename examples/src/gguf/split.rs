@@ -44,6 +44,18 @@ fn suffix(no: u32, count: u32) -> String {
     format!("-{:05}-of-{count:05}.gguf", no.saturating_add(1))
 }
 
+/// The names of all parts, if `file` is called as one part of several is.
+#[cfg(feature = "hub")]
+pub(crate) fn names(file: &str) -> Option<Vec<String>> {
+    let (rest, count) = file.strip_suffix(".gguf")?.rsplit_once("-of-")?;
+    let (prefix, no) = rest.rsplit_once('-')?;
+    let number = |text: &str| text.parse::<u32>().ok().filter(|_| text.len() == 5);
+    let (no, count) = (number(no)?, number(count)?);
+    let range = 2..=u32::try_from(MAX_PARTS).ok()?;
+    (range.contains(&count) && (1..=count).contains(&no))
+        .then(|| (0..count).map(|no| format!("{prefix}{}", suffix(no, count))).collect())
+}
+
 impl Gguf {
     /// The files of this model, which was opened by `path`.
     pub(crate) fn files(&self, path: &Path) -> Vec<PathBuf> {

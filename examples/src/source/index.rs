@@ -9,7 +9,7 @@ use super::json::Object;
 use super::limits::MAX_INDEX_BYTES;
 use crate::gguf::quote;
 
-pub(super) const NAME: &str = "model.safetensors.index.json";
+pub(crate) const NAME: &str = "model.safetensors.index.json";
 
 /// The files of each tensor.
 #[derive(Debug)]

@@ -30,6 +30,8 @@ use halfbyte_cpu_kernels::{RopeOrder, Weights};
 use crate::gguf::{self, Gguf, Metadata, TensorInfo, TensorType, quote};
 pub use checkpoint::Checkpoint;
 pub use error::Error;
+#[cfg(feature = "hub")]
+pub(crate) use index::{NAME as INDEX_NAME, is_name};
 
 /// A model's metadata and weights, whatever the files look like.
 pub trait Source: fmt::Debug + Send + Sync {
@@ -206,6 +208,15 @@ impl Deref for ModelFile {
     fn deref(&self) -> &Self::Target {
         &*self.source
     }
+}
+
+/// The safetensors files that the index in `directory` names, which is there.
+///
+/// # Errors
+/// A file that is no index, or names files elsewhere.
+#[cfg(feature = "hub")]
+pub(crate) fn indexed_files(directory: &Path) -> Result<Vec<String>, Error> {
+    Ok(index::read(directory)?.map_or_else(Vec::new, |index| index.files()))
 }
 
 /// Opens the model at `path`: a GGUF file, the first part of a split one, or a directory with `config.json` and

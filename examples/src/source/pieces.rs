@@ -97,8 +97,7 @@ impl TokenizerJson {
             let add_space_prefix = self.sentence_piece()?;
             return Ok(Family::SentencePiece { add_space_prefix });
         }
-        // NFC changes texts that are written with combining characters; GGUF has no place for it, and nobody runs it.
-        if !(self.normalizer.is_null() || self.normalizer["type"] == "NFC") {
+        if !(self.normalizer.is_null() || self.is_composed()) {
             return Err("normalizer");
         }
         let pre = byte_level(&self.pre_tokenizer).ok_or("pre_tokenizer")?;
@@ -106,6 +105,11 @@ impl TokenizerJson {
             return Err("model.ignore_merges");
         }
         Ok(Family::ByteLevel(pre))
+    }
+
+    /// Whether the model takes text in Unicode's form NFC.
+    pub(super) fn is_composed(&self) -> bool {
+        self.normalizer["type"] == "NFC"
     }
 
     /// Whether texts get a space in front: from the normalizer in old files, the pre-tokenizer in new ones.

@@ -14,6 +14,7 @@ use super::limits::{MAX_CONFIG_BYTES, MAX_TOKENIZER_BYTES, MAX_TOKENIZER_CONFIG_
 use super::pieces::{Family, Merge, TokenizerJson};
 use crate::chat::MAX_TEMPLATE_BYTES;
 use crate::gguf::{Metadata, StringTable, quote};
+use crate::tokenizer::NFC_KEY;
 
 /// GGUF's numbers of token types.
 const NORMAL: i32 = 1;
@@ -49,6 +50,9 @@ pub(super) fn set(directory: &Path, config: &Object, n_vocab: usize, m: &mut Met
             m.set("tokenizer.ggml.model", "gpt2");
             m.set("tokenizer.ggml.pre", pre);
             m.set("tokenizer.ggml.merges", merges(&tokenizer.model.merges));
+            if tokenizer.is_composed() {
+                m.set(NFC_KEY, true);
+            }
         }
         Family::SentencePiece { add_space_prefix } => {
             m.set("tokenizer.ggml.model", "llama");

@@ -40,7 +40,10 @@ mod spm;
 mod stream;
 mod vocab;
 
+use std::borrow::Cow;
 use std::ops::Range;
+
+use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use bpe::ByteLevelBpe;
 use special::{Fragment, SpecialTokens};
@@ -49,6 +52,7 @@ use vocab::{Alphabet, Vocab};
 
 pub use error::TokenizerError;
 pub use pre::SUPPORTED_PRE;
+pub(crate) use spec::NFC_KEY;
 pub use spec::TokenizerSpec;
 pub use stream::StreamDecoder;
 pub use vocab::TokenKind;
@@ -74,6 +78,8 @@ pub struct Tokenizer {
     model: Model,
     add_bos: bool,
     add_eos: bool,
+    /// Whether text is composed before it is cut.
+    nfc: bool,
     chat_template: Option<String>,
 }
 
@@ -110,7 +116,8 @@ impl Tokenizer {
             }
         }
         let special = SpecialTokens::new(&vocab);
-        Ok(Self { vocab, special, model, add_bos, add_eos, chat_template: spec.chat_template.clone() })
+        let (nfc, chat_template) = (spec.nfc, spec.chat_template.clone());
+        Ok(Self { vocab, special, model, add_bos, add_eos, nfc, chat_template })
     }
 
     /// The ids of a text, with no token added at either end.
@@ -166,6 +173,8 @@ impl Tokenizer {
                 Fragment::Text(ref range) => {
                     let part = &text[range.clone()];
                     match &self.model {
+                        // After control tokens were found: what is composed here is text.
+                        Model::Bpe(model) if self.nfc => model.encode(&composed(part), &mut ids)?,
                         Model::Bpe(model) => model.encode(part, &mut ids)?,
                         Model::SentencePiece(model) => {
                             model.encode(&self.vocab, part, after_token, &mut ids)?;
@@ -305,5 +314,13 @@ impl Tokenizer {
     /// The model's chat template, if it has one.
     pub fn chat_template(&self) -> Option<&str> {
         self.chat_template.as_deref()
+    }
+}
+
+/// `text` in Unicode's form NFC, by the tables that the `tokenizers` crate has.
+fn composed(text: &str) -> Cow<'_, str> {
+    match is_nfc_quick(text.chars()) {
+        IsNormalized::Yes => Cow::Borrowed(text),
+        _ => Cow::Owned(text.nfc().map(|(c, _)| c).collect()),
     }
 }

@@ -3,6 +3,9 @@
 use super::TokenizerError;
 use crate::gguf::{Metadata, StringTable};
 
+/// The key of [`TokenizerSpec::nfc`].
+pub(crate) const NFC_KEY: &str = "halfbyte.tokenizer.nfc";
+
 /// A tokenizer as a GGUF file describes it, not yet checked.
 ///
 /// Each field is one `tokenizer.ggml.*` key (`chat_template`: the key
@@ -45,6 +48,9 @@ pub struct TokenizerSpec {
     pub add_eos: Option<bool>,
     /// `add_space_prefix`, used by `llama`. Absent: yes.
     pub add_space_prefix: Option<bool>,
+    /// Whether text is composed first (Unicode's NFC), used by `gpt2`: `halfbyte.tokenizer.nfc`, which keeps what
+    /// `tokenizer.json` says of Qwen's models. GGUF has no key of its own for it. Absent: no.
+    pub nfc: bool,
     /// The chat template, a Jinja source.
     pub chat_template: Option<String>,
 }
@@ -83,6 +89,7 @@ impl TokenizerSpec {
             add_bos: metadata.opt_bool("tokenizer.ggml.add_bos_token")?,
             add_eos: metadata.opt_bool("tokenizer.ggml.add_eos_token")?,
             add_space_prefix: metadata.opt_bool("tokenizer.ggml.add_space_prefix")?,
+            nfc: metadata.opt_bool(NFC_KEY)?.unwrap_or(false),
             chat_template: metadata.opt_str("tokenizer.chat_template")?.map(str::to_owned),
         })
     }

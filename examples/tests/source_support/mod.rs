@@ -18,7 +18,12 @@ pub(crate) struct Directory(tempfile::TempDir);
 impl Directory {
     /// A llama of zeros.
     pub(crate) fn new() -> Self {
-        let directory = Self(tempfile::tempdir().unwrap());
+        Self::new_in(tempfile::tempdir().unwrap())
+    }
+
+    /// The same in a folder that is there.
+    pub(crate) fn new_in(folder: tempfile::TempDir) -> Self {
+        let directory = Self(folder);
         directory.write("config.json", config().to_string());
         directory.write("model.safetensors", safetensors(&tensors()));
         directory

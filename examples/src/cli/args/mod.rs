@@ -29,9 +29,11 @@ Examples:
   halfbyte quantize F16.gguf Q4.gguf --type q4_0  make it a quarter of the size
   halfbyte inspect M.gguf                         what is in the file?
   halfbyte doctor --model M.gguf                  what will run here, and what is slow?
+  halfbyte run --model hf:OWNER/REPO/FILE.gguf    a model of the Hugging Face hub
 
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 failed, 2 wrong usage.
-Environment: HALFBYTE_THREADS and HALFBYTE_ISA are the defaults of --threads and --isa; RUST_LOG=info logs to stderr.";
+Environment: HALFBYTE_THREADS and HALFBYTE_ISA are the defaults of --threads and --isa; RUST_LOG=info logs to stderr.
+Models of the hub are kept in HF_HOME, asked for at HF_ENDPOINT, as HF_TOKEN; HF_HUB_OFFLINE=1 asks only the cache.";
 
 /// Runs language models with 4-bit and 8-bit weights on the CPU.
 ///
@@ -75,7 +77,8 @@ impl Cli {
 #[command(next_help_heading = "Model and machine")]
 pub(crate) struct GlobalArgs {
     /// Model: a GGUF file (of a split one the first part), or a directory with config.json and safetensors files, as
-    /// Hugging Face and MLX have them [default: the small model inside this program]
+    /// Hugging Face and MLX have them; hf:OWNER/REPO/FILE.gguf or hf:OWNER/REPO is fetched from the Hugging Face hub, once
+    /// [default: the small model inside this program]
     #[arg(long, short = 'm', global = true, value_name = "PATH")]
     pub(crate) model: Option<PathBuf>,
     /// Threads to compute with; the reply's bits do not depend on it [default: three quarters of the usable CPUs]

@@ -1,0 +1,71 @@
+//! What must hold of any bytes that a stranger may send us, one module for each kind of file.
+//!
+//! Each `check` takes an input of the fuzzer and panics if a promise is broken; that nothing else goes wrong is for
+//! AddressSanitizer, overflow checks and the fuzzer's limits on time and memory to see. Each `seeds` has inputs to begin
+//! with, made by the code that the regression tests use.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a finding")]
+
+pub mod blocks;
+pub mod checkpoint;
+pub mod gguf;
+pub mod imatrix;
+pub mod quantizers;
+pub mod template;
+pub mod tokenizer;
+
+#[path = "../../examples/tests/chat_support/mod.rs"]
+mod chat_support;
+#[path = "../../examples/tests/gguf_support/mod.rs"]
+mod gguf_support;
+#[path = "../../examples/tests/source_support/mod.rs"]
+mod source_support;
+
+use halfbyte_cpu_kernels::{Isa, Matrix, Weights};
+use halfbyte_examples::source::Source;
+
+/// The inputs to begin with.
+pub type Seeds = Vec<Vec<u8>>;
+
+/// Every target with its seeds.
+pub fn all_seeds() -> [(&'static str, Seeds); 8] {
+    [
+        ("blocks", blocks::seeds()),
+        ("gguf", gguf::seeds()),
+        ("imatrix", imatrix::seeds()),
+        ("mlx", checkpoint::mlx_seeds()),
+        ("quantizers", quantizers::seeds()),
+        ("safetensors", checkpoint::safetensors_seeds()),
+        ("template", template::seeds()),
+        ("tokenizer", tokenizer::seeds()),
+    ]
+}
+
+/// `n` bytes from the front of `data`, and the rest; fewer if there are not so many.
+fn take(data: &[u8], n: usize) -> (&[u8], &[u8]) {
+    data.split_at(n.min(data.len()))
+}
+
+/// A little-endian u16 from the front of `data`, 0 if it is not there, and the rest.
+fn take_u16(data: &[u8]) -> (usize, &[u8]) {
+    match data.split_first_chunk() {
+        Some((n, rest)) => (usize::from(u16::from_le_bytes(*n)), rest),
+        None => (0, &[]),
+    }
+}
+
+/// Decodes the first and the last row of every tensor that there is code for.
+fn decode(source: &dyn Source) {
+    for info in source.tensors() {
+        let Ok(weights) = source.weights(info) else { continue };
+        assert!(!matches!(weights, Weights::Packed(_)));
+        let cols = info.row_len();
+        let Ok(matrix) = Matrix::new(weights, info.n_rows(), cols) else { continue };
+        let mut row = vec![0.0; cols];
+        for at in [0, info.n_rows() - 1] {
+            matrix.decode_row(Isa::fastest(), at, &mut row).unwrap();
+            // A row of the file, whatever the order of its heads.
+            assert!(source.stored_row(info, at) < info.n_rows().max(info.row_len()));
+        }
+    }
+}
