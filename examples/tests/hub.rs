@@ -95,7 +95,7 @@ fn a_file_is_fetched_once_and_then_found() {
 
 #[test]
 fn without_a_network_the_cache_is_enough() {
-    let mut setup = Setup::new(&[("m.gguf", b"weights")]);
+    let setup = Setup::new(&[("m.gguf", b"weights")]);
     let path = setup.fetch("hf:o/r/m.gguf").unwrap();
     setup.server.stop();
     assert_eq!(setup.fetch("hf:o/r/m.gguf").unwrap(), path);
@@ -106,7 +106,7 @@ fn without_a_network_the_cache_is_enough() {
 
 #[test]
 fn the_hub_is_told_who_asks_and_nobody_else() {
-    let mut setup = Setup::new(&[("a/b/m.gguf", b"weights"), ("x.gguf", b"x")]);
+    let setup = Setup::new(&[("a/b/m.gguf", b"weights"), ("x.gguf", b"x")]);
     // The bytes come from another host, as those of large files do.
     setup.server.set(|server| server.elsewhere = true);
     let path = setup.fetch("hf:o/r/a/b/m.gguf@v1.0").unwrap();
@@ -235,7 +235,7 @@ fn refusals_say_what_to_do() {
 
 #[test]
 fn a_transfer_that_ends_early_goes_on_later() {
-    let content: Vec<u8> = (0..200_000_u32).map(|i| (i * 7 >> 3) as u8).collect();
+    let content: Vec<u8> = (0..200_000_u32).map(|i| ((i * 7) >> 3) as u8).collect();
     let setup = Setup::new(&[("m.gguf", &content)]);
     let hash = hub_support::sha256(&content);
     let pointer = setup.cache.path().join(format!("models--o--r/snapshots/{COMMIT}/m.gguf"));
