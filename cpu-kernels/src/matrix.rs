@@ -6,6 +6,7 @@ use half::{bf16, f16};
 use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
 use halfbyte_q8::BlockQ8_0;
+use std::ops::Range;
 
 /// The weights of a matrix, row after row.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +106,15 @@ impl Parameters<'_> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Those in `range`, which is in bounds.
+    fn range(&self, range: Range<usize>) -> Self {
+        match self {
+            Self::F32(v) => Self::F32(&v[range]),
+            Self::F16(v) => Self::F16(&v[range]),
+            Self::Bf16(v) => Self::Bf16(&v[range]),
+        }
     }
 
     /// Bytes that they take.
@@ -211,6 +221,64 @@ impl<'a> Matrix<'a> {
     /// The weights.
     pub fn weights(&self) -> Weights<'a> {
         self.weights
+    }
+
+    /// The matrix of these rows alone, borrowed from the same place.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] if the range ends before it begins or behind the last row, [`Error::Unsupported`] for packed
+    /// weights, whose rows lie side by side.
+    ///
+    /// ```
+    /// use halfbyte_cpu_kernels::{Isa, Matrix, Weights};
+    /// let m = Matrix::new(Weights::F32(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), 3, 2)?;
+    /// let last = m.row_range(2..3)?;
+    /// let mut row = [0.0; 2];
+    /// last.decode_row(Isa::fastest(), 0, &mut row)?;
+    /// assert_eq!((last.rows(), row), (1, [5.0, 6.0]));
+    /// # Ok::<(), halfbyte_cpu_kernels::Error>(())
+    /// ```
+    pub fn row_range(&self, rows: Range<usize>) -> Result<Self, Error> {
+        if rows.end > self.rows {
+            let (expected, got) = (self.rows, rows.end);
+            return Err(Error::Shape { what: "end of the rows within the matrix", expected, got });
+        }
+        if rows.start > rows.end {
+            let (expected, got) = (rows.end, rows.start);
+            return Err(Error::Shape { what: "start of the rows before their end", expected, got });
+        }
+        // Units of `group` weights each.
+        let of = |group: usize| {
+            let units = self.cols / group;
+            rows.start * units..rows.end * units
+        };
+        let weights = match self.weights {
+            Weights::F32(w) => Weights::F32(&w[of(1)]),
+            Weights::F16(w) => Weights::F16(&w[of(1)]),
+            Weights::Bf16(w) => Weights::Bf16(&w[of(1)]),
+            Weights::Q8_0(w) => Weights::Q8_0(&w[of(32)]),
+            Weights::Q4_0(w) => Weights::Q4_0(&w[of(32)]),
+            Weights::Q4_1(w) => Weights::Q4_1(&w[of(32)]),
+            Weights::Q4K(w) => Weights::Q4K(&w[of(256)]),
+            Weights::Q6K(w) => Weights::Q6K(&w[of(256)]),
+            Weights::Affine4(w) => Weights::Affine4(Affine4 {
+                codes: &w.codes[of(8)],
+                scales: w.scales.range(of(w.group)),
+                biases: w.biases.range(of(w.group)),
+                ..w
+            }),
+            Weights::Affine8(w) => Weights::Affine8(Affine8 {
+                codes: &w.codes[of(4)],
+                scales: w.scales.range(of(w.group)),
+                biases: w.biases.range(of(w.group)),
+                ..w
+            }),
+            Weights::Packed(w) => {
+                let supported = "matrices before they are packed";
+                return Err(Error::Unsupported { what: "row_range", got: w.name(), supported });
+            }
+        };
+        Ok(Self { weights, rows: rows.len(), cols: self.cols })
     }
 
     /// Whether [`crate::PackedMatrix`] packs these weights.

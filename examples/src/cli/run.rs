@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use anyhow::{Result, bail};
 use halfbyte_examples::embedded;
 use halfbyte_examples::generate::{Generation, Progress, Request, Stop, generate};
+use halfbyte_examples::model::Ranks;
 use halfbyte_examples::speculate::Drafts;
 use halfbyte_examples::tokenizer::Tokenizer;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,6 +15,7 @@ use serde::Serialize;
 use super::args::{GlobalArgs, RunArgs};
 use super::engine::{self, Engine};
 use super::output::{self, note};
+use super::ranks::agreed;
 use super::sampling;
 use super::speculation;
 use super::tokenize::special;
@@ -48,9 +50,10 @@ pub(crate) fn prompt_ids(tokenizer: &Tokenizer, prompt: &str, with_special: bool
     }
 }
 
-pub(crate) fn run(global: &GlobalArgs, args: &RunArgs) -> Result<()> {
-    let gguf = engine::load(global)?;
-    let (engine, tokenizer) = Engine::with_tokenizer(&gguf, global)?;
+pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<&dyn Ranks>) -> Result<()> {
+    let gguf = agreed(ranks, engine::load(global), |_| "")?;
+    let loaded = Engine::with_tokenizer(&gguf, global, ranks);
+    let (engine, tokenizer) = agreed(ranks, loaded, |(engine, _)| engine.mark())?;
     let default = if global.model.is_some() { PROMPT } else { embedded::PROMPT };
     let prompt = args.prompt.as_deref().unwrap_or(default);
     let ids = prompt_ids(&tokenizer, prompt, args.special)?;

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use halfbyte_examples::generate::CachedSession;
-use halfbyte_examples::model::SessionOptions;
+use halfbyte_examples::model::{Leader, SessionOptions};
 use halfbyte_examples::source::ModelFile;
 use halfbyte_examples::speculate::{Drafts, Speculation};
 use halfbyte_examples::tokenizer::Tokenizer;
@@ -47,9 +47,10 @@ pub(crate) fn session<'a>(
     draft: Option<&'a Engine<'_>>,
     args: &SpeculationArgs,
 ) -> Result<CachedSession<'a>> {
-    let cache = match &engine.device {
-        Some(device) => CachedSession::new(device.session(device.options())?),
-        None => CachedSession::new(engine.session()?),
+    let cache = match (&engine.device, &engine.share) {
+        (Some(device), _) => CachedSession::new(device.session(device.options())?),
+        (None, Some(share)) => CachedSession::new(Leader::new(engine.session()?, share.ranks)),
+        (None, None) => CachedSession::new(engine.session()?),
     };
     let fixed = match (args.speculate, draft) {
         (None, None) | (Some(SpeculateArg::Off), _) => return Ok(cache),

@@ -96,6 +96,45 @@ pub enum Error {
         "contexts that are fed together must be of one model, activation type, thread pool and instruction set"
     )]
     NotTogether,
+    /// More ranks than a model can be split among.
+    #[error("{ranks} ranks can't share {most} {what}: expected 1 to {most} ranks")]
+    TooManyRanks {
+        /// The ranks.
+        ranks: usize,
+        /// The most that there can be.
+        most: usize,
+        /// What is to be split.
+        what: &'static str,
+    },
+    /// A model was to be shared after it was packed.
+    #[error("a packed model can't be shared among ranks: expected one that is not packed yet")]
+    SharePacked,
+    /// A session on a share was to be connected as another rank than the share's.
+    #[error("rank {got} of {got_count} was given the share of rank {expected} of {expected_count}")]
+    WrongRank {
+        /// The share's rank.
+        expected: usize,
+        /// The ranks that the model was shared among.
+        expected_count: usize,
+        /// The rank.
+        got: usize,
+        /// The ranks there are.
+        got_count: usize,
+    },
+    /// Another rank can't do its part.
+    #[error("rank {rank}: {why}")]
+    Rank {
+        /// Its number.
+        rank: usize,
+        /// What it said.
+        why: String,
+    },
+    /// The other ranks can't be reached, or they sent what makes no sense.
+    #[error("the connection to the other ranks: {why}")]
+    Link {
+        /// What happened.
+        why: String,
+    },
     /// A device refused, or failed.
     #[error(transparent)]
     Cuda(#[from] super::cuda::CudaError),

@@ -1,6 +1,7 @@
 //! Tokens through all layers, those of one context or of several together.
 
 use super::profile::Phase;
+use super::ranks::Shares;
 use super::session::ActivationType;
 use super::step::{Buffers, Step, embed, matrix_work};
 use super::{Error, Model};
@@ -24,6 +25,8 @@ pub(super) struct Forward<'m> {
     pub(super) ctx: Context<'m>,
     pub(super) activations: ActivationType,
     pub(super) params: AttentionParams,
+    /// Where `model` is one rank's part, the way to the others.
+    pub(super) shares: Option<Shares<'m>>,
 }
 
 impl Forward<'_> {
@@ -38,7 +41,7 @@ impl Forward<'_> {
     /// Takes the tokens of all `runs` through all layers, each weight being read once; the residual stream of
     /// each token stays in `b.x`, run after run.
     pub(super) fn layers(self, runs: &mut [Run<'_>], b: &mut Buffers) -> Result<(), Error> {
-        let Self { model: Model { config, weights, .. }, ctx, activations, params } = self;
+        let Self { model: Model { config, weights, .. }, ctx, activations, params, shares } = self;
         let rows = runs.iter().map(|run| run.ids.len()).sum();
         b.profiler.restart();
         b.x.resize(rows * config.width, 0.0);
@@ -51,7 +54,7 @@ impl Forward<'_> {
             x = others;
         }
         b.profiler.plain(Phase::Embedding);
-        let step = Step { ctx, config, activations, params, rows };
+        let step = Step { ctx, config, activations, params, rows, shares };
         for (l, layer) in weights.layers.iter().enumerate() {
             step.project(layer, b)?;
             let mut row = 0;
@@ -67,16 +70,19 @@ impl Forward<'_> {
         Ok(())
     }
 
-    /// The logits of the residual streams `rows` of `b.x`, into `b.logits`.
+    /// The logits of the residual streams `rows` of `b.x`, into `b.logits`; of ranks, into rank 0's.
     pub(super) fn logits(self, rows: Range<usize>, b: &mut Buffers) -> Result<(), Error> {
-        let Self { model: Model { config, weights, .. }, ctx, activations, params } = self;
+        let Self { model: Model { config, weights, .. }, ctx, activations, params, shares } = self;
         b.profiler.restart();
         let x = &b.x[rows.start * config.width..rows.end * config.width];
         let output = weights.output.matrix();
-        let step = Step { ctx, config, activations, params, rows: rows.len() };
+        let step = Step { ctx, config, activations, params, rows: rows.len(), shares };
         let input = step.normed(&weights.norm, x, &mut b.h, &mut b.int8, [output])?;
         b.profiler.plain(Phase::Norms);
         input.times(&output, &mut b.logits)?;
+        if let Some(shares) = shares {
+            shares.gather(&shares.split.logits, &mut b.logits, &mut b.received)?;
+        }
         b.profiler.lap(Phase::Logits, || matrix_work(&[output], rows.len()));
         Ok(())
     }

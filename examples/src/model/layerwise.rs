@@ -136,7 +136,7 @@ impl<'m> Layerwise<'m> {
         let params = attention_params(config)?;
         let mut cache = KvCache::new(KvType::F32, config.n_kv_heads, config.head_dim, longest.max(1))
             .map_err(Error::from)?;
-        let step = Step { ctx, config, activations: ActivationType::F32, params, rows: 0 };
+        let step = Step { ctx, config, activations: ActivationType::F32, params, rows: 0, shares: None };
         let mut b = Buffers::default();
         for (l, layer) in self.model.weights.layers.iter().enumerate() {
             // With a shorter lifetime, for matrices that live as long as this layer.

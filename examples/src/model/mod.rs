@@ -17,6 +17,7 @@ mod feed;
 mod forward;
 mod layerwise;
 mod profile;
+mod ranks;
 mod session;
 mod step;
 mod weights;
@@ -27,6 +28,7 @@ pub use error::Error;
 pub use feed::{Feed, Greedy};
 pub use layerwise::{Layerwise, Stage, Visitor};
 pub use profile::{Phase, PhaseTotals, Profile};
+pub use ranks::{Leader, ModelShare, Ranks, agree, follow};
 pub use session::{ActivationType, Session, SessionOptions};
 
 use crate::gguf::Gguf;

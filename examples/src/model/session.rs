@@ -2,6 +2,7 @@
 
 use super::forward::{Forward, Run};
 use super::profile::Profile;
+use super::ranks::{ModelShare, Ranks, Shares};
 use super::step::{Buffers, attention_params};
 use super::{Error, Model};
 use halfbyte_attention::{KvCache, KvType};
@@ -56,13 +57,40 @@ impl<'m> Session<'m> {
     /// # Errors
     /// [`Error::Context`] if the context is 0 or longer than the model's.
     pub fn new(model: &'m Model<'m>, ctx: Context<'m>, options: SessionOptions) -> Result<Self, Error> {
+        Self::connected(model, ctx, options, None)
+    }
+
+    /// An empty context on one rank's part of a model. All ranks make the same calls with the same tokens, in the same
+    /// order, and on rank 0 they give logits; elsewhere the logits are empty.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and [`Error::WrongRank`] if `share` is another rank's.
+    pub fn on_share(
+        share: &'m ModelShare<'m>,
+        ctx: Context<'m>,
+        options: SessionOptions,
+        ranks: &'m dyn Ranks,
+    ) -> Result<Self, Error> {
+        let ((expected, expected_count), (got, got_count)) = (share.rank(), (ranks.rank(), ranks.count()));
+        if (expected, expected_count) != (got, got_count) {
+            return Err(Error::WrongRank { expected, expected_count, got, got_count });
+        }
+        Self::connected(&share.model, ctx, options, Some(Shares { split: &share.split, ranks }))
+    }
+
+    fn connected(
+        model: &'m Model<'m>,
+        ctx: Context<'m>,
+        options: SessionOptions,
+        shares: Option<Shares<'m>>,
+    ) -> Result<Self, Error> {
         let c = model.config();
         if options.context == 0 || options.context > c.context {
             return Err(Error::Context { wanted: options.context, trained: c.context });
         }
         let options = SessionOptions { chunk: options.chunk.max(1), ..options };
         let params = attention_params(c)?;
-        let forward = Forward { model, ctx, activations: options.activations, params };
+        let forward = Forward { model, ctx, activations: options.activations, params, shares };
         let caches = (0..c.n_layers)
             .map(|_| KvCache::new(options.kv_type, c.n_kv_heads, c.head_dim, options.context))
             .collect::<Result<_, _>>()?;

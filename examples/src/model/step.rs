@@ -1,6 +1,7 @@
 //! The forward pass of some rows, a half layer at a time.
 
 use super::profile::{Phase, Profiler};
+use super::ranks::Shares;
 use super::session::ActivationType;
 use super::weights::{LayerWeights, Linear};
 use super::{Config, Error};
@@ -46,6 +47,8 @@ pub(super) struct Buffers {
     pub(super) up: Vec<f32>,
     pub(super) hidden: Vec<f32>,
     pub(super) logits: Vec<f32>,
+    /// What other ranks have sent.
+    pub(super) received: Vec<f32>,
     pub(super) int8: Activations,
     pub(super) profiler: Profiler,
 }
@@ -65,6 +68,8 @@ pub(super) struct Step<'a> {
     pub(super) params: AttentionParams,
     /// Tokens taken together.
     pub(super) rows: usize,
+    /// Where this process has a part of each matrix, the way to the others.
+    pub(super) shares: Option<Shares<'a>>,
 }
 
 impl Step<'_> {
@@ -128,11 +133,22 @@ impl Step<'_> {
     /// Adds what [`Self::attend`] found to the residual stream, through the layer's output matrix.
     pub(super) fn add_attended(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
         let (ctx, output) = (self.ctx, w.attention_output.matrix());
+        if let Some(shares) = self.shares {
+            shares.all_gather(&shares.split.attended, &mut b.attended, &mut b.received)?;
+        }
         let input = Input::new(ctx, self.activations, &b.attended, self.rows, &mut b.int8, [output])?;
         input.times(&output, &mut b.h)?;
-        add_assign(ctx, &mut b.x, &b.h)?;
+        self.add(b)?;
         b.profiler.lap(Phase::Output, || matrix_work(&[output], self.rows));
         Ok(())
+    }
+
+    /// Adds `b.h`, a layer's outputs, to the residual stream.
+    fn add(self, b: &mut Buffers) -> Result<(), Error> {
+        if let Some(shares) = self.shares {
+            shares.all_gather(&shares.split.width, &mut b.h, &mut b.received)?;
+        }
+        Ok(add_assign(self.ctx, &mut b.x, &b.h)?)
     }
 
     /// The hidden layer of the feed-forward network, from the residual stream: `b.hidden`, or `b.int8` where down takes
@@ -143,7 +159,7 @@ impl Step<'_> {
         b.profiler.plain(Phase::Norms);
         input.times_each([(gate, &mut b.gate), (up, &mut b.up)])?;
         b.profiler.lap(Phase::GateUp, || matrix_work(&[gate, up], self.rows));
-        if self.takes_int8(&[w.down.matrix()]) {
+        if self.hides_int8(w.down.matrix()) {
             swiglu_quantize(ctx, &b.gate, &b.up, self.rows, &mut b.int8)?;
         } else {
             b.hidden.resize(b.gate.len(), 0.0);
@@ -151,6 +167,11 @@ impl Step<'_> {
         }
         b.profiler.plain(Phase::Swiglu);
         Ok(())
+    }
+
+    /// Whether the hidden layer goes to `down` as int8 and nothing else; what other ranks have to be sent is f32.
+    fn hides_int8(self, down: Matrix<'_>) -> bool {
+        self.shares.is_none() && self.takes_int8(&[down])
     }
 
     /// Whether `matrices` take int8 activations alone.
@@ -183,13 +204,16 @@ impl Step<'_> {
     /// Adds what [`Self::hidden`] found to the residual stream, through the layer's down matrix.
     pub(super) fn add_hidden(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
         let (ctx, down) = (self.ctx, w.down.matrix());
-        let input = if self.takes_int8(&[down]) {
+        if let Some(shares) = self.shares {
+            shares.all_gather(&shares.split.hidden, &mut b.hidden, &mut b.received)?;
+        }
+        let input = if self.hides_int8(down) {
             Input { ctx, x: &[], rows: self.rows, int8: Some(&b.int8) }
         } else {
             Input::new(ctx, self.activations, &b.hidden, self.rows, &mut b.int8, [down])?
         };
         input.times(&down, &mut b.h)?;
-        add_assign(ctx, &mut b.x, &b.h)?;
+        self.add(b)?;
         b.profiler.lap(Phase::Down, || matrix_work(&[down], self.rows));
         Ok(())
     }

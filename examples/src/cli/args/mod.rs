@@ -252,6 +252,13 @@ pub(crate) enum SpeculateArg {
     Fixed(usize),
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RanksArg {
+    Auto,
+    Mpi,
+    Off,
+}
+
 const RUN_EXAMPLES: &str = "\
 Examples:
   halfbyte run
@@ -278,6 +285,10 @@ pub(crate) struct RunArgs {
     /// One JSON object on stdout: prompt_ids, ids, text and tokens a second
     #[arg(long)]
     pub(crate) json: bool,
+    /// Share the model with the other processes that MPI has started, each of which computes a part of every matrix:
+    /// auto does so under mpirun
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = RanksArg::Auto)]
+    pub(crate) ranks: RanksArg,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
@@ -308,6 +319,10 @@ pub(crate) struct ChatArgs {
     /// Read the lines typed earlier from this file, and add to it
     #[arg(long, value_name = "FILE")]
     pub(crate) history: Option<PathBuf>,
+    /// Share the model with the other processes that MPI has started, each of which computes a part of every matrix:
+    /// auto does so under mpirun
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = RanksArg::Auto)]
+    pub(crate) ranks: RanksArg,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
