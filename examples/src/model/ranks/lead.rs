@@ -78,6 +78,14 @@ impl Feed for Leader<'_> {
         Feed::chunk(&self.session)
     }
 
+    fn n_vocab(&self) -> usize {
+        Feed::n_vocab(&self.session)
+    }
+
+    fn len(&self) -> usize {
+        self.session.len()
+    }
+
     fn truncate(&mut self, len: usize) {
         if len < self.session.len() {
             // A link that is broken is found by the next call, which can say so.
