@@ -54,14 +54,18 @@ impl Wanted {
 pub(super) fn choose(location: &Location, names: &[String]) -> Result<Wanted, Error> {
     let has = |name: &str| names.iter().any(|n| n == name);
     let repo = || location.repo().to_owned();
-    if let Some(file) = location.file() {
+    // A GGUF file and, if it is one of several parts, the others.
+    let parts = |file: &str| {
         let files = gguf::split_names(file).unwrap_or_else(|| vec![file.to_owned()]);
         if let Some(file) = files.iter().find(|file| !has(file)) {
             let models = models(names);
             let has = shown(if models.is_empty() { names } else { &models });
             return Err(Error::NoFile { repo: repo(), file: file.clone(), has });
         }
-        return Ok(Wanted { files, opened: Some(file.to_owned()), has_index: false });
+        Ok(Wanted { files, opened: Some(file.to_owned()), has_index: false })
+    };
+    if let Some(file) = location.file() {
+        return parts(file);
     }
     let has_index = has(source::INDEX_NAME);
     if has("config.json") && (has_index || has(WEIGHTS)) {
@@ -73,10 +77,7 @@ pub(super) fn choose(location: &Location, names: &[String]) -> Result<Wanted, Er
     let models = models(names);
     match models.as_slice() {
         [] => Err(Error::NoModel { repo: repo(), has: shown(names) }),
-        [file] => {
-            let files = gguf::split_names(file).unwrap_or_else(|| vec![file.clone()]);
-            Ok(Wanted { files, opened: Some(file.clone()), has_index: false })
-        }
+        [file] => parts(file),
         _ => Err(Error::Several { repo: repo(), files: models }),
     }
 }
