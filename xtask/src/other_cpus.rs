@@ -6,8 +6,8 @@
 //! alone.
 //!
 //! ```text
-//! ROOT          the Debian             /work   the workspace
-//! ROOT/cargo    cargo's home, fetched  /build  TARGET/other-cpus/build
+//! ROOT          the Debian             /source  the workspace
+//! ROOT/cargo    cargo's home, fetched  /build   TARGET/other-cpus/build
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -126,7 +126,7 @@ fn aarch64(debian: &Debian, run: &str) -> Result<()> {
 fn wasm32(debian: &Debian, run: &str) -> Result<()> {
     debian.cargo(
         &test(Cpu::Wasm32, &KERNELS, &KERNEL_TESTS, run),
-        "node --no-warnings /work/xtask/src/wasi.mjs",
+        "node --no-warnings /source/xtask/src/wasi.mjs",
     )?;
     // Its tests have more than one thread.
     debian.cargo(
@@ -155,14 +155,15 @@ impl Debian {
     fn cargo(&self, args: &str, runner: &str) -> Result<()> {
         let root = self.root.display();
         std::fs::create_dir_all(&self.build)?;
-        let mounts = [(shell::root(), "work"), (self.cargo.clone(), "cargo"), (self.build.clone(), "build")];
+        let mounts =
+            [(shell::root(), "source"), (self.cargo.clone(), "cargo"), (self.build.clone(), "build")];
         let mut script = String::from("set -e\n");
         for (from, to) in mounts {
             std::fs::create_dir_all(self.root.join(to))?;
             script += &format!("mount --bind '{}' '{root}/{to}'\n", from.display());
         }
         script += &format!("mount -t proc proc '{root}/proc'\n");
-        script += &format!("exec chroot '{root}' env -i \"$@\" sh -c 'cd /work && exec cargo {args}'\n");
+        script += &format!("exec chroot '{root}' env -i \"$@\" sh -c 'cd /source && exec cargo {args}'\n");
         let variables = [
             "PATH=/usr/bin:/bin",
             "HOME=/root",
