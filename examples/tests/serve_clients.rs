@@ -51,6 +51,14 @@ fn the_official_client_understands_every_answer() {
     server.join();
 }
 
+/// Clicks "stop" in the page itself: by the time a driver has clicked, a small model has said all.
+const STOP_AT_THE_FIRST_WORDS: &str = r"new MutationObserver((_, observer) => {
+    if (!(document.querySelectorAll('.assistant')[1]?.textContent.length > 5)) return;
+    observer.disconnect();
+    window.stopWasShown = document.getElementById('stop').offsetParent !== null;
+    document.getElementById('stop').click();
+}).observe(document.getElementById('log'), { childList: true, subtree: true })";
+
 #[test]
 fn the_page_chats() {
     let Some(driver) = client("HALFBYTE_CHROMEDRIVER") else { return };
@@ -77,10 +85,15 @@ fn the_page_chats() {
 
     // A second turn, by the Enter key, without a limit: it is stopped, and the page is ready for the next.
     browser.eval("document.getElementById('tokens').value = ''");
+    browser.eval(STOP_AT_THE_FIRST_WORDS);
     browser.type_into("#text", "And then?\u{e007}");
-    browser.wait_for("document.querySelectorAll('.assistant')[1]?.textContent.length > 5");
-    browser.click("#stop");
+    browser.wait_for("window.stopWasShown === true");
     browser.wait_for("!document.getElementById('send').hidden && document.getElementById('stop').hidden");
+    assert_eq!(
+        browser.eval("document.querySelectorAll('.note').length"),
+        1,
+        "the second reply came to its end"
+    );
     // An error is shown, and the question given back.
     browser.eval("document.getElementById('tokens').value = '0'");
     browser.type_into("#text", "Again");
