@@ -46,7 +46,7 @@ pub(crate) fn run() -> Result<()> {
     shell::cargo("test -p halfbyte-attention --features cuda --locked --release --test cuda")?;
     clients::run()?;
     outside::run()?;
-    pool::run()?;
+    pool::quick()?;
     fuzz::run(&fuzz::Args::quick())?;
     // The README's commands: the tests in debug are one of them.
     readme::run()

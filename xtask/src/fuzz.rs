@@ -47,7 +47,7 @@ impl Args {
 /// # Errors
 /// A build that fails; the input that a target failed on, by its file.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let host = host()?;
+    let host = shell::host()?;
     let folder = shell::target()?.join("fuzz");
     shell::run(
         Command::new("cargo")
@@ -113,12 +113,4 @@ fn fuzz(folder: &Path, programs: &Path, target: &str, seconds: u32) -> Result<St
         field("cov: "),
         field("corp: ")
     ))
-}
-
-/// The machine's target, as the compiler calls it.
-fn host() -> Result<String> {
-    let output = Command::new("rustc").arg("-vV").output().context("rustc: can't be started")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).context("rustc -vV names no host")
 }

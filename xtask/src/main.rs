@@ -5,6 +5,7 @@ mod clients;
 mod compare;
 mod contract;
 mod cuda_compiler;
+mod debian;
 mod features;
 mod fetch_model;
 mod fuzz;
@@ -47,7 +48,7 @@ enum Task {
     /// Builds and runs a program outside the workspace that depends on our CUDA crate, as a stranger would.
     Outside,
     /// The thread pool's loom models, mutants of its protocol against them, and its tests under ThreadSanitizer.
-    Pool,
+    Pool(pool::Args),
     /// Compiles the CUDA kernels to the PTX that cuda-kernels ships; installs the compiler under target/ if need be.
     Ptx(ptx::Args),
     /// Quantizes two models every way, measures them, and makes the table and the plot of docs/quantizers.md.
@@ -69,10 +70,18 @@ fn main() -> Result<()> {
         Task::Fuzz(args) => fuzz::run(&args),
         Task::OtherCpus(args) => other_cpus::run(&args),
         Task::Outside => outside::run(),
-        Task::Pool => pool::run(),
+        Task::Pool(args) => pool::run(&args),
         Task::Ptx(args) => ptx::run(&args),
         Task::Quantizers(args) => quantizers::run(&args),
         Task::Ranks => ranks::run(),
         Task::Readme => readme::run(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_sound() {
+        <super::Task as clap::CommandFactory>::command().debug_assert();
     }
 }

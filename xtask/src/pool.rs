@@ -1,49 +1,93 @@
 //! `cargo xtask pool`: the thread pool's proofs that a plain test run does not make.
 
-use crate::shell;
 use anyhow::Result;
 use std::process::Command;
+
+use crate::debian::{self, Debian};
+use crate::shell;
 
 /// Tests that start threads and nothing that ThreadSanitizer forbids, such as threads after a fork.
 const RACED: [&str; 6] = ["callers", "panics", "par_for", "reduce", "sleep", "stress"];
 
-/// Runs the loom models, each mutant of the protocol against them, and the tests under ThreadSanitizer.
-///
-/// The sanitizer needs the standard library built with it too, or it misses what goes through there; so it needs a
-/// nightly toolchain with `rust-src`. Without one this says so and goes on.
+/// Those of them in which threads meet nowhere but in the pool: they need no standard library that the sanitizer sees into.
+const RACED_IN_THE_POOL_ALONE: [&str; 2] = ["reduce", "sleep"];
+
+/// What a test program's own threads do in the standard library that came compiled.
+const NOT_OURS: &str = "race:test::event::CompletedTest\nrace:test::run_test\n";
+
+/// ThreadSanitizer on the compiler of this machine, and with the runtime that GCC has, which must come before the C library.
+const SANITIZED: &str = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
+const SANITIZED_BY_GCC: &str = "-Zsanitizer=thread -Zexternal-clangrt -Zpre-link-arg=-Wl,--no-as-needed \
+                                -Zpre-link-arg=/usr/lib/x86_64-linux-gnu/libtsan.so.2";
+
+/// Options of `cargo xtask pool`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// All tests under ThreadSanitizer, with a standard library that is built with it, in a Debian that has its source
+    /// (x86-64, as root)
+    #[arg(long)]
+    sanitize_all: bool,
+    #[command(flatten)]
+    debian: debian::Place,
+}
+
+/// Runs the loom models, each mutant of the protocol against them, and tests under ThreadSanitizer.
 ///
 /// # Errors
 /// The part that failed.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.sanitize_all {
+        models()?;
+        sanitize_all(&args.debian)
+    } else {
+        quick()
+    }
+}
+
+/// What needs nothing but the compiler, for CI.
+///
+/// # Errors
+/// The part that failed.
+pub(crate) fn quick() -> Result<()> {
+    models()?;
+    sanitize()
+}
+
+fn models() -> Result<()> {
     shell::run(
         Command::new("cargo")
             .args(["test", "--package", "halfbyte-threadpool", "--locked", "--release", "--lib", "models"])
             .args(["--target-dir", "target/loom", "--", "--nocapture"])
             .env("RUSTFLAGS", "--cfg loom"),
-    )?;
-    let Some(host) = nightly_host() else {
-        println!("\n# ThreadSanitizer: SKIPPED, it needs a nightly toolchain with the component rust-src");
-        return Ok(());
-    };
-    shell::run(
-        Command::new("rustup")
-            .args(["run", "nightly", "cargo", "test", "--package", "halfbyte-threadpool", "--locked"])
-            .args(["-Zbuild-std", "--target", &host, "--release"])
-            .args(["--target-dir", "target/tsan", "--lib"])
-            .args(RACED.iter().flat_map(|test| ["--test", test]))
-            .env_remove("RUSTUP_TOOLCHAIN")
-            .env("RUSTFLAGS", "-Zsanitizer=thread"),
     )
 }
 
-/// The host of the nightly toolchain, if there is one and it has the standard library's source.
-fn nightly_host() -> Option<String> {
-    let output = |args: &[&str]| {
-        let output = Command::new("rustup").args(args).env_remove("RUSTUP_TOOLCHAIN").output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let components = output(&["component", "list", "--installed", "--toolchain", "nightly"])?;
-    components.lines().find(|line| *line == "rust-src")?;
-    let version = output(&["run", "nightly", "rustc", "-vV"])?;
-    version.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned)
+/// On the stable compiler, which lets `RUSTC_BOOTSTRAP` have what is unstable.
+fn sanitize() -> Result<()> {
+    let host = shell::host()?;
+    let suppressions = shell::target()?.join("tsan-suppressions");
+    std::fs::write(&suppressions, NOT_OURS)?;
+    shell::run(
+        Command::new("cargo")
+            .args(test(&host, &RACED_IN_THE_POOL_ALONE).split_whitespace())
+            .args(["--target-dir", "target/tsan"])
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTFLAGS", SANITIZED)
+            .env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display())),
+    )
+}
+
+fn sanitize_all(place: &debian::Place) -> Result<()> {
+    let debian = Debian::find_or_install(place)?;
+    shell::cargo("fetch --locked")?;
+    debian.fetch_std()?;
+    debian.cargo(
+        &format!("{} --offline -Zbuild-std --lib", test("x86_64-unknown-linux-gnu", &RACED)),
+        &[("RUSTC_BOOTSTRAP", "1"), ("RUSTFLAGS", SANITIZED_BY_GCC)],
+    )
+}
+
+fn test(target: &str, tests: &[&str]) -> String {
+    let tests: String = tests.iter().map(|test| format!(" --test {test}")).collect();
+    format!("test --package halfbyte-threadpool --locked --release --no-fail-fast --target {target}{tests}")
 }

@@ -71,3 +71,14 @@ pub(crate) fn release(name: &str) -> Result<PathBuf> {
     }
     Ok(program)
 }
+
+/// The machine's target, as the compiler calls it.
+///
+/// # Errors
+/// If the compiler can't be asked.
+pub(crate) fn host() -> Result<String> {
+    let output = Command::new("rustc").arg("-vV").output().context("rustc: can't be started")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("rustc -vV names no host")
+}
