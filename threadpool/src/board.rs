@@ -44,8 +44,13 @@ impl Job<'_> {
     fn run(self, range: Range<u32>) {
         // It was false: in an item nothing is posted, and nothing claimed.
         IN_ITEM.with(|flag| flag.set(true));
-        self.panic.catch(|| (self.body)(self.base + range.start as usize..self.base + range.end as usize));
+        self.catch(range);
         IN_ITEM.with(|flag| flag.set(false));
+    }
+
+    /// Calls the body on a chunk, and keeps its panic.
+    pub(crate) fn catch(self, range: Range<u32>) {
+        self.panic.catch(|| (self.body)(self.base + range.start as usize..self.base + range.end as usize));
     }
 }
 

@@ -7,6 +7,7 @@ mod cgroup;
 mod default_threads;
 mod error;
 mod fork;
+mod lanes;
 #[cfg(all(test, loom))]
 mod models;
 mod orderings;

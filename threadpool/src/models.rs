@@ -27,7 +27,14 @@ fn check(preemptions: usize, model: fn()) {
     builder.check(model);
 }
 
+/// A pool that claims chunk by chunk: jobs of all sizes meet on the board.
 fn pool(threads: usize, generation: u32) -> ThreadPool {
+    let mut pool = pool_with_lanes(threads, generation);
+    pool.max_lanes = 0;
+    pool
+}
+
+fn pool_with_lanes(threads: usize, generation: u32) -> ThreadPool {
     ThreadPool::build(PoolBuilder::new(threads), generation, |builder, work| builder.spawn(work))
         .expect("a pool")
 }
@@ -100,6 +107,12 @@ fn three_threads() {
     check(2, || job(&pool(3, ticket::FIRST), 3));
 }
 
+/// Both threads claim from both lanes, each chunk once.
+#[test]
+fn lanes() {
+    check(3, || job(&pool_with_lanes(2, ticket::FIRST), 4));
+}
+
 /// Effects of one job are visible in the next, whoever runs it.
 #[test]
 fn jobs_see_each_other() {
@@ -165,8 +178,15 @@ fn generations_wrap() {
 /// since a model that fails may leave anything behind.
 #[test]
 fn every_mutant_is_caught() {
-    const MODELS: [&str; 6] =
-        ["shutdown", "one_job", "jobs_see_each_other", "a_late_worker", "two_callers", "three_threads"];
+    const MODELS: [&str; 7] = [
+        "shutdown",
+        "one_job",
+        "jobs_see_each_other",
+        "a_late_worker",
+        "two_callers",
+        "three_threads",
+        "lanes",
+    ];
     let mutants =
         Ordered::ALL.iter().map(|m| format!("{m:?}")).chain(Step::ALL.iter().map(|m| format!("{m:?}")));
     let mut missed = Vec::new();

@@ -69,6 +69,8 @@ pub(crate) enum Step {
     CloseFirst,
     /// The poster takes its turn.
     TakeTurn,
+    /// A chunk of a lane is claimed in one step.
+    ClaimAtOnce,
     /// A worker looks at the ticket once more after it has raised its flag.
     LookAgain,
     /// The caller takes its own items off the count and announces its sleep in one step.
@@ -84,6 +86,7 @@ impl Step {
     pub(crate) const ALL: &[Self] = &[
         Self::CloseFirst,
         Self::TakeTurn,
+        Self::ClaimAtOnce,
         Self::LookAgain,
         Self::AnnounceAtOnce,
         Self::WakeCaller,

@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::affinity::pin;
 use crate::board::{Board, Job, in_item};
 use crate::fork::Process;
+use crate::lanes::{Lanes, MAX_LANES};
 use crate::panics::{FirstPanic, for_each};
 use crate::sync::{Arc, Builder, JoinHandle, Thread};
 use crate::ticket::{self, MAX_ITEMS, Shape};
@@ -24,8 +25,10 @@ const DEFAULT_CHUNKS_PER_THREAD: usize = 4;
 ///
 /// All calls share these rules, where an *item* is one call of the closure:
 ///
-/// - Chunks are claimed in order, each by the first thread that is free. Their borders depend only on the number
-///   of items and the chunk size (and, if that is left to the pool, on the number of threads), never on timing.
+/// - Chunks are dealt out in equal runs of neighbours, one a thread; who is done with its own takes what others have
+///   not come to, from the end. (With more than 16 threads: in order, each to the first thread that is free.) Their
+///   borders depend only on the number of items and the chunk size (and, if that is left to the pool, on the number of
+///   threads), never on timing.
 /// - Everything done before a call is visible to its items, and everything items did to whoever sees the call return.
 /// - If items panic, all other items still run; then the call panics with the payload of the first one. The pool
 ///   stays usable. (Under `panic = "abort"` the process ends at once, as always.)
@@ -55,6 +58,8 @@ const DEFAULT_CHUNKS_PER_THREAD: usize = 4;
 pub struct ThreadPool {
     board: Arc<Board>,
     process: Process,
+    /// [`MAX_LANES`] but for tests.
+    pub(crate) max_lanes: usize,
     /// Workers 1, 2, ...; the caller is number 0.
     workers: Vec<JoinHandle<()>>,
 }
@@ -97,6 +102,7 @@ impl ThreadPool {
         let mut pool = Self {
             board: Arc::new(Board::new(threads - 1, generation)),
             process: Process::current(),
+            max_lanes: MAX_LANES,
             workers: Vec::with_capacity(threads - 1),
         };
         for worker in 1..threads {
@@ -226,10 +232,29 @@ impl ThreadPool {
                 // Both fit: neither is more than `window`.
                 let shape = Shape { n_items: window.min(n_items - base) as u32, chunk: chunk as u32 };
                 let job = Job { body, base, panic: &panic };
-                self.board.run(job, shape, self.process, self.worker_threads());
+                if shape.n_chunks() as usize > self.threads() && self.threads() <= self.max_lanes {
+                    self.run_in_lanes(job, shape);
+                } else {
+                    self.board.run(job, shape, self.process, self.worker_threads());
+                }
             }
         }
         panic.resume();
+    }
+
+    /// Runs a job of more chunks than threads as one whose items are the [lanes](crate::lanes) of its chunks.
+    fn run_in_lanes(&self, job: Job<'_>, shape: Shape) {
+        // It fits: a pool of so many threads has no lanes.
+        let threads = self.threads() as u32;
+        let lanes = Lanes::new(shape.n_chunks(), threads);
+        let body = |range: Range<usize>| {
+            for lane in range {
+                lanes.run(lane as u32, |chunk| job.catch(shape.chunk(chunk)));
+            }
+        };
+        let all = Job { body: &body, base: 0, panic: job.panic };
+        let shape = Shape { n_items: threads, chunk: 1 };
+        self.board.run(all, shape, self.process, self.worker_threads());
     }
 
     fn worker_threads(&self) -> impl Iterator<Item = &Thread> + Clone {

@@ -107,6 +107,16 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    pub(crate) const fn n_chunks(self) -> u32 {
+        self.n_items.div_ceil(self.chunk)
+    }
+
+    /// The items of a chunk.
+    pub(crate) fn chunk(self, i: u32) -> Range<u32> {
+        let start = i * self.chunk;
+        start..start.saturating_add(self.chunk).min(self.n_items)
+    }
+
     const fn pack(self) -> u64 {
         (self.n_items as u64) << 32 | self.chunk as u64
     }
