@@ -129,6 +129,7 @@ fn a_row_out_of_range_panics_even_without_columns() {
 
 /// Threads that fill disjoint pieces make the same matrix as one call.
 #[test]
+#[cfg_attr(target_family = "wasm", ignore = "there is one thread")]
 fn pieces_filled_by_threads_equal_the_whole() {
     let (rows, cols) = (7, 96);
     let x: Vec<f32> = (0..rows * cols).map(|i| ((i * 7919) % 1013) as f32 - 500.0).collect();

@@ -17,13 +17,16 @@ use crate::shell;
 
 /// Written into the folder when everything is installed: what was.
 const DONE: &str = "halfbyte-packages";
+/// Our settings for its apt.
+const SETTINGS: &str = "etc/apt/apt.conf.d/90halfbyte";
 /// The compiler with the standard libraries for other CPUs and their linkers; what runs their programs; the standard
 /// library's source and ThreadSanitizer's runtime.
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 13] = [
     "rustc",
     "cargo",
     "gcc",
     "gcc-aarch64-linux-gnu",
+    "libc6-dev-arm64-cross",
     "libstd-rust-dev:arm64",
     "qemu-user",
     "libstd-rust-dev-wasm32",
@@ -112,7 +115,7 @@ impl Debian {
     }
 }
 
-/// Makes the Debian. It takes its name when it is complete.
+/// Makes the Debian, which takes its name when it has all that is not to be installed by itself, and installs the packages.
 fn install(root: &Path, place: &Place) -> Result<()> {
     for program in ["debootstrap", "unshare", "chroot"] {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output()?;
@@ -120,35 +123,30 @@ fn install(root: &Path, place: &Place) -> Result<()> {
     }
     let user = Command::new("id").arg("-u").output().context("id can't be started")?;
     ensure!(user.stdout.trim_ascii() == b"0", "not root: debootstrap and chroot can't do without");
-    let mirror = place.mirror.clone().map_or_else(apt_mirror, Ok)?;
-    let started = root.with_extension("partial");
-    if started.exists() {
-        std::fs::remove_dir_all(&started).with_context(|| started.display().to_string())?;
+    if !root.join(SETTINGS).is_file() {
+        ensure!(!root.exists(), "{} is there and no Debian of ours: name another --root", root.display());
+        let mirror = place.mirror.clone().map_or_else(apt_mirror, Ok)?;
+        let started = root.with_extension("partial");
+        if started.exists() {
+            std::fs::remove_dir_all(&started).with_context(|| started.display().to_string())?;
+        }
+        std::fs::create_dir_all(&started)?;
+        let mut debootstrap = Command::new("debootstrap");
+        shell::run(debootstrap.arg("--variant=minbase").arg(&place.suite).arg(&started).arg(mirror))?;
+        // Signatures are checked; a mirror that is some weeks behind will do.
+        std::fs::write(started.join(SETTINGS), "Acquire::Check-Valid-Until \"false\";\n")?;
+        std::fs::rename(&started, root).with_context(|| root.display().to_string())?;
     }
-    ensure!(
-        !root.exists(),
-        "{} is there and not complete: remove it, or name another --root",
-        root.display()
-    );
-    std::fs::create_dir_all(&started)?;
-    let mut debootstrap = Command::new("debootstrap");
-    shell::run(debootstrap.arg("--variant=minbase").arg(&place.suite).arg(&started).arg(mirror))?;
-    // Signatures are checked; a mirror that is some weeks behind will do.
-    std::fs::write(started.join("etc/apt/apt.conf.d/90halfbyte"), "Acquire::Check-Valid-Until \"false\";\n")?;
     let inside = |command: &[&str]| {
         shell::run(
-            Command::new("chroot")
-                .arg(&started)
-                .args(["env", "DEBIAN_FRONTEND=noninteractive"])
-                .args(command),
+            Command::new("chroot").arg(root).args(["env", "DEBIAN_FRONTEND=noninteractive"]).args(command),
         )
     };
     inside(&["dpkg", "--add-architecture", "arm64"])?;
     inside(&["apt-get", "update", "-q"])?;
     inside(&[&["apt-get", "install", "-qq", "--no-install-recommends"], &PACKAGES[..]].concat())?;
     inside(&["apt-get", "clean"])?;
-    std::fs::write(started.join(DONE), PACKAGES.join("\n"))?;
-    std::fs::rename(&started, root).with_context(|| root.display().to_string())
+    Ok(std::fs::write(root.join(DONE), PACKAGES.join("\n"))?)
 }
 
 /// The first place that this machine's apt takes Debian's main packages from.
