@@ -97,19 +97,11 @@ fn aarch64(debian: &Debian, run: &str) -> Result<()> {
 }
 
 fn wasm32(debian: &Debian, run: &str) -> Result<()> {
-    cargo(
-        debian,
-        Cpu::Wasm32,
-        &test(Cpu::Wasm32, &KERNELS, &KERNEL_TESTS, run),
-        "node --no-warnings /source/xtask/src/wasi.mjs",
-    )?;
+    let cargo =
+        |args: &str| cargo(debian, Cpu::Wasm32, args, "node --no-warnings /source/xtask/src/wasi.mjs");
+    cargo(&test(Cpu::Wasm32, &KERNELS, &KERNEL_TESTS, run))?;
     // Its tests have more than one thread.
-    cargo(
-        debian,
-        Cpu::Wasm32,
-        &format!("build --locked --offline --target {} -p halfbyte-attention", Cpu::Wasm32.target()),
-        "",
-    )
+    cargo(&format!("build --locked --offline --target {} -p halfbyte-attention", Cpu::Wasm32.target()))
 }
 
 /// Runs cargo with the linker of `cpu`, and its tests by `runner`.
