@@ -21,7 +21,7 @@ KERNEL(128, 1) swiglu(const u16* gate_up, u16* h, float* sums, u32 m, u32 f, u32
     widen(*(const uint4*)from, gate);
     widen(*(const uint4*)(from + f), up);
 #pragma unroll
-    for (int e = 0; e < 8; e++) gate[e] = gate[e] * sigmoid(gate[e]) * up[e];
+    for (int e = 0; e < 8; e++) gate[e] = gated(gate[e], up[e]);
     v = narrow(gate);
     *(uint4*)(h + (u64)row * f + column) = v;
   }

@@ -33,6 +33,17 @@ pub enum Error {
         got: usize,
     },
 
+    /// A number of outputs that a kernel can't make.
+    #[error("{kernel} takes a number of outputs that is a multiple of {multiple}, got {got}")]
+    Outputs {
+        /// The kernel.
+        kernel: &'static str,
+        /// What the number has to be a multiple of.
+        multiple: usize,
+        /// The number.
+        got: usize,
+    },
+
     /// A width of weights that a kernel does not support.
     #[error("{kernel} takes weights of {expected}, got {got}")]
     Weights {

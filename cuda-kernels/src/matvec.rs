@@ -19,13 +19,28 @@ pub enum WindowOutput<'a> {
     F32(DeviceSliceMut<'a, f32>),
     /// Added to the bf16 that are there, in f32, rounded once: the residual sum.
     AddBf16(DeviceSliceMut<'a, bf16>),
+    /// The first half of the outputs are gates, the second ups: half as many bf16, with the bits that
+    /// [`swiglu`](crate::swiglu) makes of [`Bf16`](Self::Bf16).
+    Swiglu(DeviceSliceMut<'a, bf16>),
 }
 
 impl WindowOutput<'_> {
     fn len(&self) -> usize {
         match self {
-            Self::Bf16(y) | Self::AddBf16(y) => y.len(),
+            Self::Bf16(y) | Self::AddBf16(y) | Self::Swiglu(y) => y.len(),
             Self::F32(y) => y.len(),
+        }
+    }
+
+    /// Numbers that a row of `outputs` leaves.
+    fn width(&self, outputs: usize) -> Result<usize, Error> {
+        match self {
+            // A block's 16 or 32 outputs are as many gates as ups.
+            Self::Swiglu(_) if !outputs.is_multiple_of(32) => {
+                Err(Error::Outputs { kernel: "a product with SwiGLU", multiple: 32, got: outputs })
+            }
+            Self::Swiglu(_) => Ok(outputs / 2),
+            _ => Ok(outputs),
         }
     }
 
@@ -35,6 +50,7 @@ impl WindowOutput<'_> {
             Self::Bf16(y) => (y.pointer(), y.context(), 0),
             Self::F32(y) => (y.pointer(), y.context(), 1),
             Self::AddBf16(y) => (y.pointer(), y.context(), 2),
+            Self::Swiglu(y) => (y.pointer(), y.context(), 3),
         };
         place("a window's outputs", kernels.context(), context, pointer, 4)?;
         Ok((pointer, number))
@@ -59,15 +75,15 @@ fn entries(format: Format) -> [&'static str; 3] {
 }
 
 /// Queues `y = x W^T` for `rows` rows of `weights.inputs()` numbers, 1 to [`MAX_WINDOW`]; `y` has as many rows of
-/// `weights.outputs()`. All rows share one pass over the weights.
+/// `weights.outputs()`, or half as many with SwiGLU. All rows share one pass over the weights.
 ///
 /// Inputs are taken as bf16, codes as they are, sums in f32. A row's bits depend on the row and the weights alone: not on
 /// the number of rows, nor on what is in them. They are not the bits of [`Prepared::multiply`](crate::Prepared::multiply),
 /// which sums in another order. A NaN or an infinity in a row leaves no finite number in its outputs.
 ///
 /// # Errors
-/// [`Error::WindowRows`], [`Error::Mismatch`], [`Error::Length`], [`Error::Alignment`] (16 bytes; `y` 4) or
-/// [`Error::OtherContext`], before anything is queued; [`Error::Driver`].
+/// [`Error::WindowRows`], [`Error::Outputs`] for SwiGLU of a number that is no multiple of 32, [`Error::Length`],
+/// [`Error::Alignment`] (16 bytes; `y` 4) or [`Error::OtherContext`], before anything is queued; [`Error::Driver`].
 #[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
 pub fn matvec<'q>(
     kernels: &Kernels,
@@ -82,7 +98,8 @@ pub fn matvec<'q>(
     }
     let (outputs, inputs) = (weights.outputs(), weights.inputs());
     length("a window", rows * inputs, x.len())?;
-    length("a window's outputs", rows * outputs, y.len())?;
+    let width = y.width(outputs)?;
+    length("a window's outputs", rows * width, y.len())?;
     let context = kernels.context();
     place("a window", context, x.context(), x.pointer(), 16)?;
     place("the weights", context, weights.codes.context(), weights.codes.pointer(), 16)?;
@@ -106,7 +123,7 @@ pub fn matvec<'q>(
     arguments.extend([(&out).into(), Argument::new(&m), (&n).into(), (&k).into(), (&written).into()]);
     let describe = || {
         let element = if written == 1 { 4 } else { 2 };
-        let bytes = weights.bytes() + rows * inputs * 2 + rows * outputs * element;
+        let bytes = weights.bytes() + rows * inputs * 2 + rows * width * element;
         let operations = 2 * u64::from(m) * u64::from(n) * u64::from(k);
         (format!("{m}x{n}x{k}"), Work { operations, bytes: bytes as u64 })
     };

@@ -12,7 +12,7 @@ use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::{Error, Kernels, MAX_WINDOW, Weights, WindowOutput, matvec};
+use halfbyte_cuda_kernels::{Error, Kernels, MAX_WINDOW, Weights, WindowOutput, matvec, swiglu};
 use matrices::every_format;
 
 /// f32's unit.
@@ -136,6 +136,40 @@ fn outputs_are_rounded_once_or_added_to_what_is_there() {
 }
 
 #[test]
+fn swiglu_behind_a_product_has_the_bits_of_the_kernel_after_it() {
+    on_gpu(EmulatorConfig { seed: 34, ..EmulatorConfig::default() }, |context, _| {
+        let kernels = Kernels::new(context).unwrap();
+        let stream = Stream::legacy_default(context);
+        let mut random = Random(34);
+        // Half a block of 32 outputs, several blocks; a row that leaves no finite number.
+        for (width, k) in [(16, 1152), (48, 384), (80, 128)] {
+            let mut host = bf16s(&mut random, MAX_WINDOW * k, 1.0);
+            host[2 * k + 9] = bf16::INFINITY;
+            let x = DeviceBuffer::from_slice(context, &host).unwrap();
+            for matrix in every_format(&kernels, 2 * width, k, &mut random) {
+                for rows in [1, 3, 8, 9, 17, 32] {
+                    let x = || x.slice(0..rows * k).unwrap();
+                    let mut both = DeviceBuffer::<bf16>::uninit(context, rows * 2 * width).unwrap();
+                    let out = &mut WindowOutput::Bf16(both.as_mut_slice());
+                    matvec(&kernels, &stream, rows, x(), &matrix.weights, out).unwrap();
+                    let mut want = DeviceBuffer::<bf16>::uninit(context, rows * width).unwrap();
+                    let out = &mut want.as_mut_slice();
+                    swiglu(&kernels, &stream, [rows, width], both.as_slice(), out, None).unwrap();
+                    let mut got = DeviceBuffer::<bf16>::uninit(context, rows * width).unwrap();
+                    let out = &mut WindowOutput::Swiglu(got.as_mut_slice());
+                    matvec(&kernels, &stream, rows, x(), &matrix.weights, out).unwrap();
+                    let bits = |h: DeviceBuffer<bf16>| -> Vec<u16> {
+                        h.to_vec().unwrap().into_iter().map(bf16::to_bits).collect()
+                    };
+                    let name = matrix.weights.format();
+                    assert_eq!(bits(got), bits(want), "{name}, {rows} x 2 * {width} x {k}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn wrong_windows_are_refused_before_anything_is_queued() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
@@ -159,6 +193,15 @@ fn wrong_windows_are_refused_before_anything_is_queued() {
         let error = run(2, 1, 128, 16).unwrap_err();
         assert_eq!(error, Error::Alignment { what: "a window", expected: 16, got: 2 });
         assert_eq!(y.to_vec().unwrap(), poison);
+        // Gates and ups are told apart in blocks of 16 outputs and of 32.
+        let mut halves = DeviceBuffer::from_slice(context, &[bf16::NAN; 4]).unwrap();
+        let mut out = WindowOutput::Swiglu(halves.as_mut_slice());
+        let error = matvec(&kernels, &stream, 1, x.slice(0..64).unwrap(), &weights, &mut out).unwrap_err();
+        assert_eq!(error, Error::Outputs { kernel: "a product with SwiGLU", multiple: 32, got: 8 });
+        let weights = Weights::from_bf16(&kernels, 32, 64, &[bf16::ONE; 2048]).unwrap();
+        let error = matvec(&kernels, &stream, 1, x.slice(0..64).unwrap(), &weights, &mut out).unwrap_err();
+        assert_eq!(error, Error::Length { what: "a window's outputs", expected: 16, got: 4 });
+        assert!(halves.to_vec().unwrap().iter().all(|h| h.is_nan()));
 
         assert!(matches!(Weights::from_bf16(&kernels, 8, 60, &[bf16::ONE; 480]), Err(Error::Inputs { .. })));
         assert!(matches!(Weights::from_bf16(&kernels, 8, 64, &[bf16::ONE; 480]), Err(Error::Length { .. })));

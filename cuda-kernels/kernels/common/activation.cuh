@@ -1,4 +1,4 @@
-// The logistic function.
+// The logistic function, and what is gated with it.
 #pragma once
 #include "bf16.cuh"
 
@@ -11,3 +11,6 @@ DEVICE float exp2_approximate(float x) {
 
 // 1 / (1 + e^-x): 0 for -infinity, 1 for infinity.
 DEVICE float sigmoid(float x) { return 1.0f / (1.0f + exp2_approximate(x * -1.44269504f)); }
+
+// silu(gate) * up.
+DEVICE float gated(float gate, float up) { return gate * sigmoid(gate) * up; }

@@ -16,6 +16,9 @@
 // exchanged within a row so that reading has no bank conflicts; nobody waits for another warp before the end. Scales come
 // by registers, a step ahead.
 //
+// A tile's 16 rows are outputs in order, or for SwiGLU eight gates and the eight ups that go with them: both sums of an
+// output of it end in one lane, and none of the product's outputs is written.
+//
 //   stage, 4-bit   16 rows of  4 pieces   piece c of row r at c ^ (r / 2 & 3)
 //   stage, 8-bit   16 rows of  8 pieces   piece c of row r at c ^ (r & 7)
 //   stage, bf16    16 rows of 16 pieces   piece c of row r at c ^ (r & 1) * 4
@@ -24,13 +27,15 @@
 //   2 u * sum over groups |s| * group * sum |q x|  (and |b| * group * sum |x|)  +  u * (2 k / group + 8) |partial sums|
 // plus the output's rounding. A NaN or an infinity in a row leaves no finite output in that row, and touches no other.
 #pragma once
+#include "activation.cuh"
 #include "async_copy.cuh"
 #include "tensor_core.cuh"
 #include "warp.cuh"
 #include "weights.cuh"
 
-// How y is written: rounded to bf16, as f32, or added to bf16 (in f32, rounded once).
-enum Written : u32 { kBf16 = 0, kF32 = 1, kAddBf16 = 2 };
+// How y is written: rounded to bf16, as f32, or added to bf16 (in f32, rounded once); or not at all, but
+// bf16(gated(bf16(y[i]), bf16(y[i + n / 2]))) for i below n / 2, a multiple of 16: the bits that swiglu makes of y.
+enum Written : u32 { kBf16 = 0, kF32 = 1, kAddBf16 = 2, kSwiglu = 3 };
 
 struct Product {
   const u16* x;
@@ -103,11 +108,17 @@ struct Matvec {
 
   const Product& p;
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-  const u32 output0 = blockIdx.x * 16 * output_tiles;
+  // Outputs from a tile's first to the next one's, and to its ninth.
+  const u32 next_tile = p.written == kSwiglu ? 8 : 16, next_half = p.written == kSwiglu ? p.n / 2 : 8;
   u8* const ring = shared_memory + warp * kRing;
   const u32 ring_address = shared_address(ring);
 
   DEVICE Matvec(const Product& p) : p(p) { needs_shared<(int)(kWarps * kRing)>(); }
+
+  // Row r of the block's tiles.
+  DEVICE u32 output(u32 r) const {
+    return (blockIdx.x * output_tiles + r / 16) * next_tile + r % 16 / 8 * next_half + r % 8;
+  }
 
   // Starts copying step `i` of this warp: 128 weights of each of the block's outputs, zeros beyond the matrix.
   DEVICE void load(u32 i) {
@@ -116,7 +127,7 @@ struct Matvec {
     if (block * 128 < p.k) {
 #pragma unroll
       for (u32 piece = lane; piece < 16 * output_tiles * kPieces; piece += 32) {
-        const u32 r = piece / kPieces, c = piece % kPieces, o = output0 + r;
+        const u32 r = piece / kPieces, c = piece % kPieces, o = output(r);
         const bool inside = o < p.n && block * 128 + c * (128 / kPieces) < p.k;
         // A row's bytes: k / 128 times 16 kPieces.
         const u64 at = (u64)o * (p.k / (128 / kPieces)) + block * kPieces + c;
@@ -126,7 +137,7 @@ struct Matvec {
     commit_copies();
   }
 
-  // The parameters of step `i`: lane (g, t) gets those of 32-block t, outputs g and g + 8 of each tile; 0 beyond.
+  // The parameters of step `i`: lane (g, t) gets those of 32-block t, rows g and g + 8 of each tile; 0 beyond.
   DEVICE void parameters(u32 (&word)[output_tiles][2], u32 i) {
     if (Weights::kParameters == 0) return;
     constexpr u32 group = Weights::kGroup ? Weights::kGroup : 1;
@@ -135,7 +146,7 @@ struct Matvec {
     for (int tile = 0; tile < output_tiles; tile++) {
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        const u32 o = output0 + tile * 16 + half * 8 + g;
+        const u32 o = output(tile * 16 + half * 8 + g);
         word[tile][half] = 0;
         if (o >= p.n || column >= p.k) continue;
         const u64 at = (u64)o * (p.k / group) + column / group;
@@ -247,23 +258,34 @@ struct Matvec {
       }
     }
     __syncthreads();
-    constexpr u32 outputs = 16 * output_tiles;
-    for (u32 i = threadIdx.x; i < 8 * row_tiles * outputs; i += kWarps * 32) {
-      const u32 r = i / outputs, o = i % outputs;
-      if (r >= p.m || output0 + o >= p.n) continue;
-      // Output o, row r in the accumulators: lane (o % 8, r % 8 / 2), element r % 2, the upper half's two further on.
+    constexpr u32 rows = 16 * output_tiles;
+    const bool halved = p.written == kSwiglu;
+    for (u32 i = threadIdx.x; i < 8 * row_tiles * rows; i += kWarps * 32) {
+      const u32 r = i / rows, o = i % rows, column = output(o);
+      if (r >= p.m || column >= p.n || (halved && o % 16 >= 8)) continue;
+      // Row o of the tiles, row r of x in the accumulators: lane (o % 8, r % 8 / 2), element r % 2, the upper half's two
+      // further on.
       const u32 tile = r / 8 * output_tiles + o / 16, holder = o % 8 * 4 + r % 8 / 2, e = o % 16 / 8 * 2 + r % 2;
       const float* part = (const float*)parts + (tile * 32 + holder) * 4 + e;
-      float sum = part[0];
-#pragma unroll
-      for (u32 w = 1; w < kWarps; w++) sum = __fadd_rn(sum, part[w * kTiles * 32 * 4]);
-      const u64 to = (u64)r * p.n + output0 + o;
+      const float sum = sum_of_warps(part);
+      const u64 to = (u64)r * (halved ? p.n / 2 : p.n) + column;
       u16* narrow = (u16*)p.y + to;
       if (p.written == kF32) {
         ((float*)p.y)[to] = sum;
+      } else if (halved) {
+        const u32 both = bf16_pair(sum, sum_of_warps(part + 2));
+        *narrow = (u16)bf16_pair(gated(bf16_low(both), bf16_high(both)), 0.0f);
       } else {
         *narrow = (u16)bf16_pair(p.written == kAddBf16 ? __fadd_rn(bf16_low(*narrow), sum) : sum, 0.0f);
       }
     }
+  }
+
+  // The parts of one element, the first warp's at `part`, in the order of the warps.
+  DEVICE static float sum_of_warps(const float* part) {
+    float sum = part[0];
+#pragma unroll
+    for (u32 w = 1; w < kWarps; w++) sum = __fadd_rn(sum, part[w * kTiles * 32 * 4]);
+    return sum;
   }
 };

@@ -18,6 +18,8 @@ pub(crate) enum Arg {
     Pointer(u64),
     U32(usize),
     U64(usize),
+    /// A struct of 32-bit words, by value.
+    Words(&'static [u32]),
 }
 
 /// Memory, and the order in which the emulator runs warps.
@@ -96,6 +98,7 @@ impl Device {
                 Arg::Pointer(address) => address.to_le_bytes().to_vec(),
                 Arg::U64(value) => (value as u64).to_le_bytes().to_vec(),
                 Arg::U32(value) => u32::try_from(value).unwrap().to_le_bytes().to_vec(),
+                Arg::Words(words) => bytemuck::cast_slice(words).to_vec(),
             };
             assert_eq!(parameter.size as usize, bytes.len(), "{entry}: {}", parameter.name);
             params[parameter.offset as usize..][..bytes.len()].copy_from_slice(&bytes);

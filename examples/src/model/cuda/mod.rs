@@ -8,7 +8,11 @@
 //!
 //! Activations and the residual stream are bf16. A prompt's rows take the prompt's kernels, however few they are, and a
 //! reply's rows the window's kernels: a row's bits depend on which of the two it takes, and not on the rows beside it, so
-//! that neither a prompt's chunks nor a window that verifies drafts change a token.
+//! that neither a prompt's chunks nor a window that verifies drafts change a token. A window's products do what stands
+//! behind them, SwiGLU and the residual sums, themselves.
+//!
+//! Sessions of one model share its weights alone: each has its caches, its working memory and its stream, and any number
+//! of them may be fed at once, each from a thread of its own if that suits.
 
 mod session;
 mod upload;

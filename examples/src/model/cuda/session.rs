@@ -329,13 +329,8 @@ impl<'m> CudaSession<'m> {
             )?;
 
             pass.norm(&layer.feed_forward_norm, &layer.gate_up, b, path == Path::Window)?;
-            let (both, hidden) = (rows * 2 * c.feed_forward, rows * c.feed_forward);
-            pass.times(&layer.gate_up, b.h.slice(0..x)?, Some(&b.sums), b.gate_up.slice_mut(0..both)?)?;
-            let group = layer.down.format().group();
-            let mut sums = pass.sums(&mut b.sums, c.feed_forward, group)?;
-            let gate_up = b.gate_up.slice(0..both)?;
-            let mut h = b.hidden.slice_mut(0..hidden)?;
-            swiglu(&model.kernels, queue, [rows, c.feed_forward], gate_up, &mut h, sums.as_mut())?;
+            pass.hidden(&layer.gate_up, layer.down.format().group(), b)?;
+            let hidden = rows * c.feed_forward;
             pass.add(&layer.down, b.hidden.slice(0..hidden)?, Some(&b.sums), &mut b.x, &mut b.delta)?;
         }
         Ok(())
@@ -475,6 +470,21 @@ impl Pass<'_> {
             _ => self.inputs.prepare(queue, precision, x, rows, inputs, group)?,
         };
         Ok(prepared.multiply(queue, weights, &mut y)?)
+    }
+
+    /// The hidden layer of the feed-forward network, of the norm in `b.h`: `b.hidden`, which a product by groups of `group`
+    /// takes next.
+    fn hidden(&mut self, gate_up: &Weights, group: GroupSize, b: &mut Buffers) -> Result<(), CudaError> {
+        let CudaModel { kernels, config: c, .. } = self.model;
+        let (rows, n) = (self.rows, self.rows * c.feed_forward);
+        let (x, mut h) = (b.h.slice(0..rows * c.width)?, b.hidden.slice_mut(0..n)?);
+        if self.path == Path::Window {
+            return Ok(matvec(kernels, self.queue, rows, x, gate_up, &mut WindowOutput::Swiglu(h))?);
+        }
+        self.times(gate_up, x, Some(&b.sums), b.gate_up.slice_mut(0..2 * n)?)?;
+        let mut sums = self.sums(&mut b.sums, c.feed_forward, group)?;
+        let both = b.gate_up.slice(0..2 * n)?;
+        Ok(swiglu(kernels, self.queue, [rows, c.feed_forward], both, &mut h, sums.as_mut())?)
     }
 
     /// Adds `x W^T` to the residual stream, or for a prompt puts it into `delta` for the next norm to add.
