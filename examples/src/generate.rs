@@ -175,12 +175,18 @@ impl<'m> CachedSession<'m> {
     /// Forgets what differs from `prompt` and returns how many of its tokens are in the context: never the last
     /// one, which has to be fed again for its logits.
     pub fn reuse(&mut self, prompt: &[u32]) -> usize {
-        let same = self.ids.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        let kept = same.min(prompt.len().saturating_sub(1));
+        let kept = shared(&self.ids, prompt);
         self.session.truncate(kept);
         self.ids.truncate(kept);
         kept
     }
+}
+
+/// How many tokens of `prompt` a context of `ids` need not be fed: never the last one, which has to be fed again for its
+/// logits.
+pub(crate) fn shared(ids: &[u32], prompt: &[u32]) -> usize {
+    let same = ids.iter().zip(prompt).take_while(|(a, b)| a == b).count();
+    same.min(prompt.len().saturating_sub(1))
 }
 
 /// What a reply is made from.

@@ -14,6 +14,7 @@ pub mod hub;
 pub mod imatrix;
 pub mod model;
 pub mod requantize;
+pub mod requests;
 pub mod sampler;
 #[cfg(feature = "serve")]
 pub mod serve;

@@ -7,7 +7,7 @@ mod cli_support;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use cli_support::{chat_model, halfbyte, run_with_stdin, temp_dir};
+use cli_support::{chat_model, halfbyte, model_with_template, run, run_with_stdin, temp_dir};
 
 /// Greedy replies of at most four tokens.
 const SHORT: [&str; 4] = ["--temperature", "0", "-n", "4"];
@@ -15,8 +15,56 @@ const SHORT: [&str; 4] = ["--temperature", "0", "-n", "4"];
 #[test]
 fn a_model_without_a_template_says_what_is_needed() {
     let error = run_with_stdin(&["chat"], b"Hi\n").error();
-    assert!(error.starts_with("halfbyte-tiny (embedded) can't chat"), "{error}");
-    assert!(error.ends_with("expected tokenizer.chat_template in its metadata"), "{error}");
+    assert!(
+        error.starts_with("halfbyte-tiny (embedded) can't chat: the model has no chat template: "),
+        "{error}"
+    );
+    assert!(
+        error.contains("expected tokenizer.chat_template in its metadata; `halfbyte run` continues a text"),
+        "{error}"
+    );
+}
+
+/// Whatever is wrong with a template, what to do next is said.
+#[test]
+fn a_template_that_cannot_be_used_says_what_to_do() {
+    let dir = temp_dir();
+    let error = |template: &str, more: &[&str]| {
+        let model = model_with_template(&dir, template);
+        let args = [&["chat", "--model", model.to_str().unwrap()], more].concat();
+        run_with_stdin(&args, b"Hi\n").error()
+    };
+    let advice = "; `halfbyte run` continues a text without a chat template, --model names another model";
+    for (template, what) in [
+        ("{% for m in messages %}", "the chat template cannot be compiled: "),
+        ("{% include 'file' %}", "the chat template failed: "),
+        ("{{ nothing.at.all }}", "the chat template failed: "),
+        (
+            "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
+            "more than 2000000 steps",
+        ),
+    ] {
+        let error = error(template, &[]);
+        assert!(error.contains(what) && error.ends_with(advice), "{template}: {error}");
+    }
+    let refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('users only') }}{% endif %}";
+    assert_eq!(
+        error(refuses, &["--system", "s"]),
+        "the chat template refused the messages: users only; some templates take no system text: leave out --system"
+    );
+    assert_eq!(
+        error("{{ raise_exception('no') }}", &[]),
+        "the chat template refused the messages: no; /reset starts anew"
+    );
+    // Help says so before it is met.
+    for command in ["chat", "run"] {
+        let help = run(&[command, "--help"]).ok();
+        assert!(help.contains("where that takes over a second"), "{help}");
+        assert!(
+            help.contains(if command == "chat" { "`halfbyte run` continues" } else { "`halfbyte chat`" }),
+            "{help}"
+        );
+    }
 }
 
 #[test]
@@ -44,6 +92,7 @@ fn every_line_is_a_turn_and_only_replies_are_on_stdout() {
     assert_eq!(chat("", &[]).ok(), "");
     assert!(chat("/help\n", &[]).stderr.contains("/reset"));
     assert_eq!(chat("/nothing\n", &[]).error(), "there is no command /nothing; /help lists them");
+    assert_eq!(chat("/system\n", &[]).error(), "/system needs a text");
 }
 
 #[test]

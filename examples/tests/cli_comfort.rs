@@ -5,7 +5,7 @@
 mod cli_support;
 
 use std::net::TcpListener;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use cli_support::{Done, halfbyte, run, temp_dir};
 
@@ -26,6 +26,50 @@ fn every_command_shows_how_it_is_used() {
         assert!(help.contains("\nExamples:\n"), "{help}");
         assert!(help.split_once("Examples:\n").unwrap().1.contains(&format!("halfbyte {command}")), "{help}");
     }
+}
+
+/// All that the program writes to a terminal of its own, made by util-linux's `script`; `None` where that is missing.
+fn on_terminal(args: &[&str], no_color: bool) -> Option<String> {
+    let quoted: Vec<String> = args.iter().map(|arg| format!("'{arg}'")).collect();
+    let line = format!("exec '{}' {}", env!("CARGO_BIN_EXE_halfbyte"), quoted.join(" "));
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm-256color").env_remove("NO_COLOR");
+    command.envs(no_color.then_some(("NO_COLOR", "1"))).stdin(Stdio::null());
+    match command.output() {
+        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Err(_) => {
+            eprintln!("SKIPPED, NOTHING WAS TESTED: no `script`");
+            None
+        }
+    }
+}
+
+#[test]
+fn no_color_is_honoured() {
+    let (Some(plain), Some(colored)) = (on_terminal(&["--help"], true), on_terminal(&["--help"], false))
+    else {
+        return;
+    };
+    assert!(plain.contains("Commands:") && !plain.contains('\x1b'), "{plain}");
+    assert!(colored.contains("\x1b["), "{colored}");
+}
+
+/// A prompt that takes over a second: how much of it is read, on a terminal and nowhere else, and gone when the reply comes.
+#[test]
+fn a_long_prompt_shows_how_far_it_is() {
+    let prompt = "x".repeat(500);
+    let args = ["run", "--isa", "scalar", "--threads", "1", "-n", "1", "--prompt", &prompt];
+    let Some(seen) = on_terminal(&args, true) else { return };
+    assert!(seen.contains(" of 500 tokens of the prompt read, "), "{seen:?}");
+    assert!(!seen.contains("\x1b[3"), "{seen:?}");
+    // The line is cleared before the prompt is shown.
+    let shown = seen.find("xxxx").unwrap();
+    assert!(
+        seen.rfind("tokens of the prompt read").unwrap() < shown && seen[..shown].ends_with("\r\x1b[2K"),
+        "{seen:?}"
+    );
+    let done = run(&args);
+    assert!(!done.stderr.contains("tokens of the prompt read") && !done.stderr.contains('\x1b'), "{done:?}");
 }
 
 /// Nothing that a terminal alone understands goes elsewhere.
@@ -90,6 +134,22 @@ fn there_is_a_manual_page_for_every_command() {
         let page = page(&format!("halfbyte-{command}.1"));
         assert!(page.contains(&format!(".TH halfbyte-{command} 1")) && page.contains("Examples:"), "{page}");
     }
+}
+
+#[test]
+fn a_folder_that_manual_pages_cannot_go_to_is_named() {
+    let dir = temp_dir();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let error = run(&["man", file.join("man").to_str().unwrap()]).error();
+    assert!(error.starts_with(&format!("cannot make {}/man: ", file.display())), "{error}");
+    // A directory where a page is to go.
+    std::fs::create_dir(dir.path().join("halfbyte.1")).unwrap();
+    let error = run(&["man", dir.path().to_str().unwrap()]).error();
+    assert!(
+        error.starts_with(&format!("cannot write manual pages to {}: ", dir.path().display())),
+        "{error}"
+    );
 }
 
 #[test]

@@ -66,7 +66,11 @@ fn weights_are_quantized_when_loaded() {
     for wrong in ["q5_0", "q8_0:fit", "q4_1:optimal", "q4_0:", "f16"] {
         let done = run(&["logits", "--ids", "1", "--model", &model, "--load-as", wrong]);
         assert_eq!(done.code, Some(2), "{wrong}");
-        assert!(done.stderr.contains("expected"), "{}", done.stderr);
+        let expected = match wrong {
+            "q5_0" | "f16" => format!("{wrong:?}: expected q4_0, q4_1 or q8_0"),
+            _ => "expected max, fit, and for q4_0 max7 or optimal, behind the colon".to_owned(),
+        };
+        assert!(done.stderr.contains(&expected), "{}", done.stderr);
     }
 }
 

@@ -102,12 +102,12 @@ fn errors_say_what_is_wrong() {
 fn hostile_templates_stop() {
     let run = |template: &str| prompt(template, &[Message::user("x")]).unwrap_err();
     let nested = "{% for a in range(9999) %}{% for b in range(9999) %}{{ 1 }}{% endfor %}{% endfor %}";
-    assert!(matches!(run(nested), ChatError::OutOfFuel { .. }));
+    assert_eq!(run(nested).to_string(), "the chat template took more than 2000000 steps");
     let long = format!(
         "{{% set x = 'a' * 10000 %}}{{% for a in range({}) %}}{{{{ x }}}}{{% endfor %}}",
         MAX_OUTPUT_BYTES / 10_000 + 1
     );
-    assert!(matches!(run(&long), ChatError::OutputSize { .. }));
+    assert_eq!(run(&long).to_string(), "the chat template wrote more than 16777216 bytes");
     for template in [
         "{% include '/etc/passwd' %}",
         "{% import 'os' as os %}",
@@ -133,6 +133,13 @@ fn hostile_templates_stop() {
             "{template}: {error}"
         );
     }
+    // All of them, and a letter that is to be disguised as one.
+    let all: String = ('\u{f0000}'..='\u{ffffd}').chain('\u{100000}'..='\u{10fffd}').chain(['<']).collect();
+    let error = prompt("{{ messages[0].content }}", &[Message::user(all)]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the messages contain nearly all supplementary private-use characters: expected some to be left"
+    );
     let deep = format!("{{{{ {}1{} }}}}", "(".repeat(50_000), ")".repeat(50_000));
     assert!(matches!(run(&deep), ChatError::Syntax { .. }));
 }

@@ -21,6 +21,9 @@ use crate::{Seeds, take};
 
 static POOL: LazyLock<ThreadPool> = LazyLock::new(|| ThreadPool::new(1).unwrap());
 
+/// Two panels of sixteen and some: more rows are more of the same.
+const MOST_ROWS: usize = 37;
+
 /// The types in the order of their numbers.
 const TYPES: u8 = 5 + 2 * 3 * 3;
 
@@ -97,7 +100,7 @@ fn blocks<T: AnyBitPattern + bytemuck::NoUninit>(
     decode: fn(&[T], &mut [f32]),
 ) {
     let row = cols / group;
-    let rows = data.len() / size_of::<T>() / row;
+    let rows = (data.len() / size_of::<T>() / row).min(MOST_ROWS);
     if rows == 0 {
         return;
     }
@@ -116,7 +119,7 @@ fn affine<S: AffineScale>(
     parameters: for<'a> fn(&'a [S]) -> Parameters<'a>,
 ) {
     let row_bytes = cols * bits / 8 + 2 * (cols / group) * size_of::<S>();
-    let rows = data.len() / row_bytes;
+    let rows = (data.len() / row_bytes).min(MOST_ROWS);
     if rows == 0 {
         return;
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::source_support::{config, safetensors, tensors, with_header};
-use crate::{Seeds, decode, take, take_u16};
+use crate::{Seeds, decode, take, take_u16, with_zeros};
 
 /// Rows of the embedding: few, so that an input's header is most of the work.
 const N_VOCAB: usize = 40;
@@ -75,10 +75,7 @@ fn check(data: &[u8], default: &Value) {
             if n_data == usize::from(u16::MAX) {
                 return header.to_vec();
             }
-            let mut file = (header.len() as u64).to_le_bytes().to_vec();
-            file.extend(header);
-            file.resize(file.len() + n_data, 0);
-            file
+            with_zeros(&[&(header.len() as u64).to_le_bytes(), header].concat(), n_data)
         };
         write("model.safetensors", &file(first));
         match second {

@@ -6,7 +6,7 @@ use halfbyte_examples::gguf::{Gguf, GgufWriter, TensorType};
 use halfbyte_examples::model::Model;
 
 use crate::gguf_support::{Raw, open_and_check, sample};
-use crate::{Seeds, decode};
+use crate::{Seeds, decode, with_zeros};
 
 /// Zeros behind an input: weights for the tensor list of a whole model.
 const WEIGHTS: usize = 128 << 10;
@@ -18,9 +18,7 @@ const WEIGHTS: usize = 128 << 10;
 /// If not.
 pub fn check(data: &[u8]) {
     check_file(data.to_vec());
-    let mut padded = data.to_vec();
-    padded.resize(data.len() + WEIGHTS, 0);
-    check_file(padded);
+    check_file(with_zeros(data, WEIGHTS));
 }
 
 fn check_file(bytes: Vec<u8>) {

@@ -11,6 +11,7 @@ pub mod checkpoint;
 pub mod gguf;
 pub mod imatrix;
 pub mod quantizers;
+pub mod requests;
 pub mod template;
 pub mod tokenizer;
 
@@ -27,19 +28,33 @@ use halfbyte_examples::source::Source;
 /// The inputs to begin with.
 pub type Seeds = Vec<Vec<u8>>;
 
-/// Every target with its seeds.
-pub fn all_seeds() -> [(&'static str, Seeds); 8] {
-    [
-        ("blocks", blocks::seeds()),
-        ("gguf", gguf::seeds()),
-        ("imatrix", imatrix::seeds()),
-        ("mlx", checkpoint::mlx_seeds()),
-        ("quantizers", quantizers::seeds()),
-        ("safetensors", checkpoint::safetensors_seeds()),
-        ("template", template::seeds()),
-        ("tokenizer", tokenizer::seeds()),
-    ]
+/// What a program that fuzzes has to know.
+#[derive(Debug)]
+pub struct Target {
+    /// What it is called.
+    pub name: &'static str,
+    /// Panics if an input breaks a promise.
+    pub check: fn(&[u8]),
+    /// The inputs to begin with.
+    pub seeds: fn() -> Seeds,
 }
+
+/// All there are.
+pub const TARGETS: [Target; 9] = [
+    Target { name: "gguf", check: gguf::check, seeds: gguf::seeds },
+    Target {
+        name: "safetensors",
+        check: checkpoint::check_safetensors,
+        seeds: checkpoint::safetensors_seeds,
+    },
+    Target { name: "mlx", check: checkpoint::check_mlx, seeds: checkpoint::mlx_seeds },
+    Target { name: "imatrix", check: imatrix::check, seeds: imatrix::seeds },
+    Target { name: "tokenizer", check: tokenizer::check, seeds: tokenizer::seeds },
+    Target { name: "template", check: template::check, seeds: template::seeds },
+    Target { name: "requests", check: requests::check, seeds: requests::seeds },
+    Target { name: "blocks", check: blocks::check, seeds: blocks::seeds },
+    Target { name: "quantizers", check: quantizers::check, seeds: quantizers::seeds },
+];
 
 /// `n` bytes from the front of `data`, and the rest; fewer if there are not so many.
 fn take(data: &[u8], n: usize) -> (&[u8], &[u8]) {
@@ -52,6 +67,13 @@ fn take_u16(data: &[u8]) -> (usize, &[u8]) {
         Some((n, rest)) => (usize::from(u16::from_le_bytes(*n)), rest),
         None => (0, &[]),
     }
+}
+
+/// `data` and `n` zeros behind it. (`Vec::resize` is a loop here, counted and checked a byte at a time.)
+fn with_zeros(data: &[u8], n: usize) -> Vec<u8> {
+    let mut out = vec![0; data.len() + n];
+    out[..data.len()].copy_from_slice(data);
+    out
 }
 
 /// Decodes the first and the last row of every tensor that there is code for.

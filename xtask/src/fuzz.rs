@@ -10,9 +10,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The programs in `fuzz/fuzz_targets`.
-const TARGETS: [&str; 8] =
-    ["gguf", "safetensors", "mlx", "imatrix", "tokenizer", "template", "blocks", "quantizers"];
+/// The targets of the program in `fuzz`.
+const TARGETS: [&str; 9] =
+    ["gguf", "safetensors", "mlx", "imatrix", "tokenizer", "template", "requests", "blocks", "quantizers"];
 
 const FLAGS: &str = "-Zsanitizer=address -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
@@ -57,27 +57,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTFLAGS", FLAGS),
     )?;
-    let programs = folder.join(host).join("release");
-    shell::run(Command::new(programs.join("seeds")).arg(folder.join("seeds")))?;
+    let program = folder.join(host).join("release/halfbyte-fuzz");
+    shell::run(Command::new(&program).env("FUZZ_SEEDS", folder.join("seeds")))?;
     let targets: Vec<&str> = match args.targets.as_slice() {
         [] => TARGETS.to_vec(),
         some => some.iter().map(String::as_str).collect(),
     };
     println!("\n| target | executions | a second | edges | corpus |\n|---|---|---|---|---|");
     for target in targets {
-        println!("{}", fuzz(&folder, &programs, target, args.seconds)?);
+        println!("{}", fuzz(&folder, &program, target, args.seconds)?);
     }
     Ok(())
 }
 
 /// Runs a target and returns its row of the table.
-fn fuzz(folder: &Path, programs: &Path, target: &str, seconds: u32) -> Result<String> {
+fn fuzz(folder: &Path, program: &Path, target: &str, seconds: u32) -> Result<String> {
     let corpus = folder.join("corpus").join(target);
     let artifacts = folder.join("artifacts");
     for folder in [&corpus, &artifacts] {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
-    let output = Command::new(programs.join(target))
+    let output = Command::new(program)
+        .env("FUZZ_TARGET", target)
         .arg(&corpus)
         .arg(folder.join("seeds").join(target))
         .args(LIMITS)
@@ -96,8 +97,8 @@ fn fuzz(folder: &Path, programs: &Path, target: &str, seconds: u32) -> Result<St
         let written = |line: &&&str| line.contains("Test unit written to ");
         let input = lines.iter().find(written).and_then(|line| line.split("written to ").nth(1));
         let input = input.map_or_else(|| "no input was written".to_owned(), str::to_owned);
-        let again = programs.join(target).display().to_string();
-        bail!("{target} failed: {}, the input is {input}; again with {again} {input}", output.status);
+        let again = format!("FUZZ_TARGET={target} {} {input}", program.display());
+        bail!("{target} failed: {}, the input is {input}; again with {again}", output.status);
     }
     let after = |line: &str, name: &str| {
         line.split_once(name).and_then(|(_, rest)| rest.split_whitespace().next()).map(str::to_owned)

@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use anyhow::{Context, Result, bail};
-use halfbyte_examples::chat::{ChatOptions, ChatTemplate, Message, Role};
+use anyhow::{Result, anyhow, bail};
+use halfbyte_examples::chat::{ChatError, ChatOptions, ChatTemplate, Message, Role};
 use halfbyte_examples::generate::{CachedSession, Progress, Request, Stop, generate};
 use halfbyte_examples::model::Ranks;
 use halfbyte_examples::sampler::Sampler;
@@ -13,6 +13,7 @@ use super::args::{ChatArgs, GlobalArgs};
 use super::console::{self, Console, Input, Replying};
 use super::engine::{self, Engine};
 use super::output::{self, note};
+use super::progress::Waiting;
 use super::ranks::agreed;
 use super::sampling;
 use super::speculation;
@@ -24,12 +25,16 @@ const HELP: &str = "\
 /exit         end (so does Ctrl-D)
 Ctrl-C stops a reply, or clears the line. A space in front sends a line that begins with a slash.";
 
+/// What can be done where a template can't be used.
+const WITHOUT_TEMPLATE: &str =
+    "`halfbyte run` continues a text without a chat template, --model names another model";
+
 pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<&dyn Ranks>) -> Result<()> {
     let gguf = agreed(ranks, engine::load(global), |_| "")?;
     let loaded = Engine::with_tokenizer(&gguf, global, ranks);
     let (engine, tokenizer) = agreed(ranks, loaded, |(engine, _)| engine.mark())?;
     let template = ChatTemplate::new(&tokenizer)
-        .with_context(|| format!("{} can't chat (it can `run`; --model names another)", engine.name))?;
+        .map_err(|error| anyhow!("{} can't chat: {error}; {WITHOUT_TEMPLATE}", engine.name))?;
     let sampler = sampling::sampler(&args.sampling)?;
     let mut console = Console::new(args.history.as_deref())?;
     console::handle_interrupts(console.is_interactive())?;
@@ -138,12 +143,18 @@ impl Chat<'_> {
             decoder: self.tokenizer.text_decoder(),
             max_tokens: self.args.n.unwrap_or(usize::MAX),
         };
+        let mut reading = Some(Waiting::for_prompt(ids.len()));
         let reply = generate(&mut self.cache, &mut self.sampler, request, |step| {
-            if let Progress::Text(text) = step {
-                output::text(text)?;
+            match step {
+                Progress::Prompt { done, total } if done == total => reading = None,
+                Progress::Prompt { done, .. } => reading.iter().for_each(|reading| reading.show(done)),
+                Progress::Text(text) => output::text(text)?,
+                Progress::Token(_) => {}
             }
             Ok(flow())
         })?;
+        // Where the prompt was stopped.
+        drop(reading);
         output::text("\n")?;
         match reply.stop {
             Stop::Watcher => note!("[stopped]"),
@@ -162,7 +173,8 @@ impl Chat<'_> {
         let context = self.engine.options.context;
         let mut dropped = 0;
         loop {
-            let ids = self.template.prompt(self.tokenizer, &self.messages, &self.options)?.ids;
+            let prompt = self.template.prompt(self.tokenizer, &self.messages, &self.options);
+            let ids = prompt.map_err(|error| self.with_advice(&error))?.ids;
             let room = context.saturating_sub(ids.len());
             if self.args.drop_oldest && room < context.div_ceil(4) && self.drop_turn() {
                 dropped += 1;
@@ -184,6 +196,18 @@ impl Chat<'_> {
             }
             return Ok(ids);
         }
+    }
+
+    /// Why the template wrote no prompt, and what to do next.
+    fn with_advice(&self, error: &ChatError) -> anyhow::Error {
+        let told = self.messages.first().is_some_and(|message| message.role == Role::System);
+        let advice = match error {
+            ChatError::Refused { .. } if told => "some templates take no system text: leave out --system",
+            ChatError::Refused { .. } => "/reset starts anew",
+            ChatError::PrivateCharacters => "send the text without them",
+            _ => WITHOUT_TEMPLATE,
+        };
+        anyhow!("{error}; {advice}")
     }
 
     /// Forgets the oldest message of the user with its reply; the last one stays.

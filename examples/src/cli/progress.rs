@@ -78,31 +78,50 @@ impl Drop for Progress {
     }
 }
 
-/// Says what is under way, on a terminal, when it takes long and nobody knows how far it is. It ends when it is dropped.
+/// Says what is under way, on a terminal, when it takes long. It ends when it is dropped.
 pub(crate) struct Waiting {
+    bar: ProgressBar,
     /// Dropped to end the thread.
     done: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Waiting {
+    /// For what nobody knows how far it is.
     pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self::with_template("{spinner} {msg}, {elapsed}", None, what.into())
+    }
+
+    /// For a prompt of so many tokens, which is fed a part at a time.
+    pub(crate) fn for_prompt(tokens: usize) -> Self {
+        let what = "tokens of the prompt read".to_owned();
+        Self::with_template("{spinner} {pos} of {len} {msg}, {elapsed}", Some(tokens as u64), what)
+    }
+
+    fn with_template(template: &str, len: Option<u64>, what: String) -> Self {
+        let bar = ProgressBar::with_draw_target(len, ProgressDrawTarget::hidden()).with_message(what);
         if !io::stderr().is_terminal() {
-            return Self { done: None, thread: None };
+            return Self { bar, done: None, thread: None };
         }
-        let (what, (done, wait)) = (what.into(), mpsc::channel::<()>());
+        bar.set_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
+        let (shown, (done, wait)) = (bar.clone(), mpsc::channel::<()>());
         let thread = std::thread::Builder::new().spawn(move || {
             if wait.recv_timeout(BAR_AFTER) == Err(RecvTimeoutError::Timeout) {
-                let style = ProgressStyle::with_template("{spinner} {msg}, {elapsed}");
-                let bar = ProgressBar::new_spinner().with_message(what);
-                bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-                bar.enable_steady_tick(Duration::from_millis(100));
+                shown.set_draw_target(ProgressDrawTarget::stderr());
+                shown.enable_steady_tick(Duration::from_millis(100));
                 let _ended = wait.recv();
-                bar.finish_and_clear();
+                shown.finish_and_clear();
             }
         });
         // Without a thread nothing is said.
-        Self { done: Some(done), thread: thread.ok() }
+        Self { bar, done: Some(done), thread: thread.ok() }
+    }
+
+    /// How far it is.
+    pub(crate) fn show(&self, done: usize) {
+        self.bar.set_position(done as u64);
     }
 }
 

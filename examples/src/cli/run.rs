@@ -9,12 +9,12 @@ use halfbyte_examples::generate::{Generation, Progress, Request, Stop, generate}
 use halfbyte_examples::model::Ranks;
 use halfbyte_examples::speculate::Drafts;
 use halfbyte_examples::tokenizer::Tokenizer;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::args::{GlobalArgs, RunArgs};
 use super::engine::{self, Engine};
 use super::output::{self, note};
+use super::progress::Waiting;
 use super::ranks::agreed;
 use super::sampling;
 use super::speculation;
@@ -68,8 +68,23 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<&dyn Ranks>
         decoder: tokenizer.continuation_decoder(),
         max_tokens: args.n,
     };
+    let mut reading = Some(Waiting::for_prompt(ids.len()));
+    let reply = generate(&mut cache, &mut sampler, request, |step| {
+        match step {
+            Progress::Prompt { done, total } if done == total => {
+                reading = None;
+                // On a terminal the prompt and its continuation read as one text; in a pipe only the latter is there.
+                if !args.json {
+                    show_prompt(prompt);
+                }
+            }
+            Progress::Prompt { done, .. } => reading.iter().for_each(|reading| reading.show(done)),
+            Progress::Text(text) if !args.json => output::text(text)?,
+            Progress::Text(_) | Progress::Token(_) => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
     if args.json {
-        let reply = generate(&mut cache, &mut sampler, request, |_| Ok(ControlFlow::Continue(())))?;
         return output::json(&Output {
             prompt_ids: &ids,
             ids: &reply.ids,
@@ -80,22 +95,6 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<&dyn Ranks>
             accepted: cache.drafts().map(|drafts| drafts.accepted),
         });
     }
-    // On a terminal the prompt and its continuation read as one text; in a pipe only the latter is there.
-    show_prompt(prompt);
-    let bar = prompt_bar(ids.len());
-    let reply = generate(&mut cache, &mut sampler, request, |step| {
-        match step {
-            Progress::Prompt { done, total } => {
-                bar.set_position(done as u64);
-                if done == total {
-                    bar.finish_and_clear();
-                }
-            }
-            Progress::Text(text) => output::text(text)?,
-            Progress::Token(_) => {}
-        }
-        Ok(ControlFlow::Continue(()))
-    })?;
     output::text("\n")?;
     report(&engine, &tokenizer, &reply, cache.drafts(), &sampling::summary(&sampler, engine.device.as_ref()));
     Ok(())
@@ -107,15 +106,6 @@ fn show_prompt(prompt: &str) {
     if !(io::stdout().is_terminal() && io::stderr().is_terminal()) {
         let _ = writeln!(stderr);
     }
-}
-
-/// Shows how far a long prompt is; nothing when stderr is no terminal.
-fn prompt_bar(tokens: usize) -> ProgressBar {
-    if tokens <= 256 {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("\nprompt {pos}/{len} tokens, {per_sec}");
-    ProgressBar::new(tokens as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 /// Says how fast it went, on what, and why it ended where that is not plain.

@@ -1,7 +1,7 @@
 //! Tokens through all layers, those of one context or of several together.
 
 use super::profile::Phase;
-use super::ranks::Shares;
+use super::ranks::{Shares, To};
 use super::session::ActivationType;
 use super::step::{Buffers, Step, embed, matrix_work};
 use super::{Error, Model};
@@ -81,7 +81,7 @@ impl Forward<'_> {
         b.profiler.plain(Phase::Norms);
         input.times(&output, &mut b.logits)?;
         if let Some(shares) = shares {
-            shares.gather(&shares.split.logits, &mut b.logits, &mut b.received)?;
+            shares.gather(To::First, &shares.split.logits, &mut b.logits, &mut b.received)?;
         }
         b.profiler.lap(Phase::Logits, || matrix_work(&[output], rows.len()));
         Ok(())

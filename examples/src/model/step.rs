@@ -1,7 +1,7 @@
 //! The forward pass of some rows, a half layer at a time.
 
 use super::profile::{Phase, Profiler};
-use super::ranks::Shares;
+use super::ranks::{Shares, To};
 use super::session::ActivationType;
 use super::weights::{LayerWeights, Linear};
 use super::{Config, Error};
@@ -134,7 +134,7 @@ impl Step<'_> {
     pub(super) fn add_attended(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
         let (ctx, output) = (self.ctx, w.attention_output.matrix());
         if let Some(shares) = self.shares {
-            shares.all_gather(&shares.split.attended, &mut b.attended, &mut b.received)?;
+            shares.gather(To::All, &shares.split.attended, &mut b.attended, &mut b.received)?;
         }
         let input = Input::new(ctx, self.activations, &b.attended, self.rows, &mut b.int8, [output])?;
         input.times(&output, &mut b.h)?;
@@ -146,7 +146,7 @@ impl Step<'_> {
     /// Adds `b.h`, a layer's outputs, to the residual stream.
     fn add(self, b: &mut Buffers) -> Result<(), Error> {
         if let Some(shares) = self.shares {
-            shares.all_gather(&shares.split.width, &mut b.h, &mut b.received)?;
+            shares.gather(To::All, &shares.split.width, &mut b.h, &mut b.received)?;
         }
         Ok(add_assign(self.ctx, &mut b.x, &b.h)?)
     }
@@ -205,7 +205,7 @@ impl Step<'_> {
     pub(super) fn add_hidden(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
         let (ctx, down) = (self.ctx, w.down.matrix());
         if let Some(shares) = self.shares {
-            shares.all_gather(&shares.split.hidden, &mut b.hidden, &mut b.received)?;
+            shares.gather(To::All, &shares.split.hidden, &mut b.hidden, &mut b.received)?;
         }
         let input = if self.hides_int8(down) {
             Input { ctx, x: &[], rows: self.rows, int8: Some(&b.int8) }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest as _, Sha256};
 
-use super::error::ApiError;
 use super::http::App;
+use crate::requests::ApiError;
 
 /// Answers what may not be asked, passes the rest on, and logs both.
 pub(super) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
@@ -33,14 +33,14 @@ pub(super) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
 fn check(app: &App, path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
     if app.address.ip().is_loopback() && !names_loopback(headers) {
         let message = "this server answers requests for localhost only: the Host header names another";
-        return Err(ApiError::new(StatusCode::FORBIDDEN, None, message));
+        return Err(ApiError::new(403, None, message));
     }
     // What a browser loads before anyone could type a key, and what tells that the server is there.
     let open = ["/", "/chat.js", "/chat.css", "/favicon.ico", "/health"].contains(&path);
     match &app.options.api_key {
         Some(key) if !open && !brings_key(headers, key) => {
             let message = "the API key is missing or wrong: expected the header `Authorization: Bearer KEY`";
-            Err(ApiError::new(StatusCode::UNAUTHORIZED, Some("invalid_api_key"), message))
+            Err(ApiError::new(401, Some("invalid_api_key"), message))
         }
         _ => Ok(()),
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use axum::body::to_bytes;
+use axum::body::{Bytes, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{self, KeepAlive, Sse};
@@ -16,21 +16,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
 use futures_util::stream::{self, StreamExt as _};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::error::ApiError;
 use super::guard::guard;
 use super::metrics::Metrics;
-use super::request::{ChatRequest, Common, Prompt, TextRequest};
-use super::response::{Envelope, Form};
+use super::response::Envelope;
 use super::scheduler::{Event, Job};
-use super::stops::Stops;
 use super::{ServeOptions, page};
-use crate::chat::{ChatError, ChatOptions, ChatTemplate, Message};
-use crate::sampler::Sampler;
-use crate::tokenizer::{Special, Tokenizer};
+use crate::requests::{ApiError, Asked, Form, Reader};
+use crate::tokenizer::Tokenizer;
 
 /// Time for a client to send its request's body.
 const BODY_TIME: Duration = Duration::from_secs(60);
@@ -41,11 +36,8 @@ pub(super) struct App {
     pub(super) options: ServeOptions,
     pub(super) metrics: Arc<Metrics>,
     pub(super) address: SocketAddr,
-    tokenizer: Arc<Tokenizer>,
-    /// Or why there is none.
-    template: Result<ChatTemplate, ChatError>,
+    reader: Reader,
     jobs: SyncSender<Job>,
-    context: usize,
     started: u64,
     random: RandomState,
 }
@@ -59,9 +51,8 @@ impl App {
         context: usize,
         address: SocketAddr,
     ) -> Self {
-        let template = ChatTemplate::new(&tokenizer);
-        let random = RandomState::new();
-        Self { options, metrics, address, tokenizer, template, jobs, context, started: now(), random }
+        let reader = Reader::new(tokenizer, options.model_name.clone(), options.sampling, context);
+        Self { options, metrics, address, reader, jobs, started: now(), random: RandomState::new() }
     }
 
     fn router(self) -> Router {
@@ -80,11 +71,11 @@ impl App {
             .route("/chat.css", get(page::style))
             .fallback(async |request: Request| {
                 let message = format!("there is nothing at {}", request.uri().path());
-                ApiError::new(StatusCode::NOT_FOUND, None, message)
+                ApiError::new(404, None, message)
             })
             .method_not_allowed_fallback(async |request: Request| {
                 let message = format!("{} does not take {}", request.uri().path(), request.method());
-                ApiError::new(StatusCode::METHOD_NOT_ALLOWED, None, message)
+                ApiError::new(405, None, message)
             })
             .layer(middleware::from_fn_with_state(Arc::clone(&app), guard))
             .with_state(app)
@@ -106,24 +97,20 @@ pub(super) fn run(
 }
 
 async fn chat(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
-    let request: ChatRequest = body(&app, request).await?;
-    app.check_model(&request.common)?;
-    let (messages, max_tokens) = (request.messages()?, request.max_tokens()?);
-    // A template may take some time, during which others are served.
-    let rendering = Arc::clone(&app);
-    let prompt = tokio::task::spawn_blocking(move || rendering.render(&messages)).await;
-    let prompt = prompt.map_err(|error| ApiError::internal(error.to_string()))??;
-    app.reply(Form::Chat, prompt, &request.common, max_tokens).await
+    answer(app, Form::Chat, request).await
 }
 
 async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
-    let request: TextRequest = body(&app, request).await?;
-    app.check_model(&request.common)?;
-    let (prompt, max_tokens) = (request.prompt()?, request.max_tokens()?);
-    let encoding = Arc::clone(&app);
-    let prompt = tokio::task::spawn_blocking(move || encoding.encode(prompt)).await;
-    let prompt = prompt.map_err(|error| ApiError::internal(error.to_string()))??;
-    app.reply(Form::Text, prompt, &request.common, max_tokens).await
+    answer(app, Form::Text, request).await
+}
+
+async fn answer(app: Arc<App>, form: Form, request: Request) -> Result<Response, ApiError> {
+    let bytes = body(&app, request).await?;
+    // A template, or a long text, may take some time, during which others are served.
+    let reading = Arc::clone(&app);
+    let read = move || reading.reader.read(form, &bytes, reading.random.hash_one(Instant::now()));
+    let asked = tokio::task::spawn_blocking(read).await;
+    app.reply(asked.map_err(|error| ApiError::internal(error.to_string()))??).await
 }
 
 async fn models(State(app): State<Arc<App>>) -> Json<Value> {
@@ -131,7 +118,7 @@ async fn models(State(app): State<Arc<App>>) -> Json<Value> {
 }
 
 async fn model(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
-    app.check_model_name(&id)?;
+    app.reader.check_model_name(&id)?;
     Ok(Json(app.model()))
 }
 
@@ -141,28 +128,25 @@ async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
 }
 
 /// The request's body, which must be JSON: a form that another site's page could send without asking is not.
-async fn body<T: DeserializeOwned>(app: &App, request: Request) -> Result<T, ApiError> {
+async fn body(app: &App, request: Request) -> Result<Bytes, ApiError> {
     let kind = content_type(request.headers());
     if kind != "application/json" {
         let message = format!("the content type is {kind:?}: expected application/json");
-        return Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, message));
+        return Err(ApiError::new(415, None, message));
     }
     let limit = app.options.max_body;
-    let bytes = match tokio::time::timeout(BODY_TIME, to_bytes(request.into_body(), limit)).await {
-        Ok(Ok(bytes)) => bytes,
+    match tokio::time::timeout(BODY_TIME, to_bytes(request.into_body(), limit)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
         // What else can go wrong is that the client is gone, who will not read this.
         Ok(Err(_)) => {
             let message = format!("the body is larger than {limit} bytes, or was cut off");
-            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, None, message));
+            Err(ApiError::new(413, None, message))
         }
         Err(_) => {
             let message = format!("the body did not come within {} seconds", BODY_TIME.as_secs());
-            return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, None, message));
+            Err(ApiError::new(408, None, message))
         }
-    };
-    serde_json::from_slice(&bytes).map_err(|error| {
-        ApiError::new(StatusCode::BAD_REQUEST, None, format!("the body is not what it should be: {error}"))
-    })
+    }
 }
 
 fn content_type(headers: &HeaderMap) -> String {
@@ -180,82 +164,11 @@ impl App {
         })
     }
 
-    fn check_model(&self, common: &Common) -> Result<(), ApiError> {
-        common.model.as_deref().map_or(Ok(()), |name| self.check_model_name(name))
-    }
-
-    fn check_model_name(&self, name: &str) -> Result<(), ApiError> {
-        let served = &self.options.model_name;
-        if name == served {
-            return Ok(());
-        }
-        let name: String = name.chars().take(100).collect();
-        let message = format!("there is no model {name:?} here: expected {served:?}, or none to be named");
-        let mut error = ApiError::new(StatusCode::NOT_FOUND, Some("model_not_found"), message);
-        error.body.error.param = Some("model".to_owned());
-        Err(error)
-    }
-
-    /// The conversation as the model's template writes it.
-    fn render(&self, messages: &[Message]) -> Result<Vec<u32>, ApiError> {
-        let refused = |error: &ChatError| ApiError::invalid("messages", error.to_string());
-        let template = self.template.as_ref().map_err(refused)?;
-        let prompt = template.prompt(&self.tokenizer, messages, &ChatOptions::default());
-        prompt.map(|prompt| prompt.ids).map_err(|error| refused(&error))
-    }
-
-    fn encode(&self, prompt: Prompt) -> Result<Vec<u32>, ApiError> {
-        let ids = match prompt {
-            Prompt::Text(text) => self
-                .tokenizer
-                .encode_prompt(&text, Special::Off)
-                .map_err(|error| ApiError::invalid("prompt", error.to_string()))?,
-            Prompt::Ids(ids) => ids,
-        };
-        let n_vocab = self.tokenizer.n_vocab();
-        if let Some(id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
-            let message = format!("prompt has the token {id}: expected ids below {n_vocab}");
-            return Err(ApiError::invalid("prompt", message));
-        }
-        Ok(ids)
-    }
-
     /// Queues the job and answers with what comes of it.
-    async fn reply(
-        &self,
-        form: Form,
-        mut prompt: Vec<u32>,
-        common: &Common,
-        max_tokens: Option<usize>,
-    ) -> Result<Response, ApiError> {
-        let field = if form == Form::Chat { "messages" } else { "prompt" };
-        if prompt.is_empty() {
-            // An empty text is the token that begins one.
-            let bos = self.tokenizer.bos_id().ok_or_else(|| {
-                ApiError::invalid(field, format!("{field} has no tokens: expected some text"))
-            })?;
-            prompt.push(bos);
-        }
-        if prompt.len() > self.context {
-            let (got, context) = (prompt.len(), self.context);
-            let message = format!("{field} is {got} tokens long, the context holds {context}");
-            let mut error = ApiError::invalid(field, message);
-            error.body.error.code = Some("context_length_exceeded");
-            return Err(error);
-        }
-        let config = common.sampling(self.options.sampling, self.random.hash_one(Instant::now()))?;
-        let sampler = Sampler::new(config)
-            .map_err(|error| ApiError::new(StatusCode::BAD_REQUEST, None, error.to_string()))?;
+    async fn reply(&self, asked: Asked) -> Result<Response, ApiError> {
+        let Asked { form, stream, include_usage, .. } = asked;
         let (sender, events) = unbounded_channel();
-        self.queue(Job {
-            prompt,
-            sampler,
-            max_tokens: max_tokens.unwrap_or(usize::MAX),
-            stops: Stops::new(common.stops()?),
-            from_start: form == Form::Chat,
-            reply: sender,
-            queued: Instant::now(),
-        })?;
+        self.queue(Job { asked, reply: sender, queued: Instant::now() })?;
         let prefix = if form == Form::Chat { "chatcmpl" } else { "cmpl" };
         let envelope = Envelope {
             form,
@@ -263,11 +176,7 @@ impl App {
             created: now(),
             model: self.options.model_name.clone(),
         };
-        if common.stream == Some(true) {
-            Ok(streamed(envelope, events, common.include_usage()))
-        } else {
-            whole(&envelope, events).await
-        }
+        if stream { Ok(streamed(envelope, events, include_usage)) } else { whole(&envelope, events).await }
     }
 
     fn queue(&self, job: Job) -> Result<(), ApiError> {
@@ -278,7 +187,7 @@ impl App {
             match error {
                 TrySendError::Full(_) => {
                     let message = format!("{} requests are waiting already", self.options.queue.max(1));
-                    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, Some("queue_full"), message)
+                    ApiError::new(503, Some("queue_full"), message)
                 }
                 TrySendError::Disconnected(_) => ApiError::internal(NOBODY),
             }

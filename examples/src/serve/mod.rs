@@ -13,17 +13,12 @@
 //! | `GET /metrics` | counters for Prometheus |
 //! | `GET /` | a page to chat in |
 
-mod error;
 mod guard;
 mod http;
 mod metrics;
 mod page;
-mod request;
 mod response;
 mod scheduler;
-mod stops;
-
-pub use stops::{Passed, Stops};
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

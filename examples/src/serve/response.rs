@@ -1,16 +1,13 @@
 //! Replies in the form of OpenAI's API.
 
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::scheduler::Finished;
-
-/// The two forms.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    Chat,
-    Text,
-}
+use crate::requests::{ApiError, Form};
 
 /// What every object of one reply says of itself.
 #[derive(Debug, Clone)]
@@ -110,5 +107,19 @@ impl Envelope {
             Form::Text => choice["text"] = text.into(),
         }
         self.object(true, &json!([choice]))
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = (status, Json(self.body)).into_response();
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }

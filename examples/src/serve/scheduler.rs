@@ -15,9 +15,9 @@ use std::time::Instant;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::metrics::Metrics;
-use super::stops::{Passed, Stops};
+use crate::generate::shared;
 use crate::model::{Batch, Part, Session};
-use crate::sampler::Sampler;
+use crate::requests::{Asked, Form, Passed};
 use crate::tokenizer::{StreamDecoder, Tokenizer};
 
 /// Prompt tokens of a pass in which replies are being written: more make those wait longer.
@@ -26,14 +26,7 @@ const PROMPT_ROWS_BESIDE_REPLIES: usize = 64;
 /// A reply to be made.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// At least one token and no more than a context holds.
-    pub(super) prompt: Vec<u32>,
-    pub(super) sampler: Sampler,
-    /// At least 1.
-    pub(super) max_tokens: usize,
-    pub(super) stops: Stops,
-    /// Whether the reply is a text of its own, and not the continuation of one.
-    pub(super) from_start: bool,
+    pub(super) asked: Asked,
     /// Where it goes. Who does not listen any more does not want it any more.
     pub(super) reply: UnboundedSender<Event>,
     pub(super) queued: Instant,
@@ -129,11 +122,7 @@ impl<'m, 't> Scheduler<'m, 't> {
         if job.reply.is_closed() {
             return self.metrics.cancelled.inc();
         }
-        let shared = |slot: &Slot<'_, '_>| {
-            let same = slot.ids.iter().zip(&job.prompt).take_while(|(a, b)| a == b).count();
-            // The last token has to be fed for its logits.
-            same.min(job.prompt.len() - 1)
-        };
+        let shared = |slot: &Slot<'_, '_>| shared(&slot.ids, &job.asked.prompt);
         let free = self.slots.iter_mut().filter(|slot| slot.reply.is_none());
         let best = free.max_by_key(|slot| (shared(slot), std::cmp::Reverse(slot.used)));
         let Some(slot) = best else { unreachable!("a job is taken when a slot is free") };
@@ -143,8 +132,11 @@ impl<'m, 't> Scheduler<'m, 't> {
         self.taken += 1;
         slot.used = self.taken;
         let tokenizer = self.tokenizer;
-        let decoder =
-            if job.from_start { tokenizer.text_decoder() } else { tokenizer.continuation_decoder() };
+        let decoder = if job.asked.form == Form::Chat {
+            tokenizer.text_decoder()
+        } else {
+            tokenizer.continuation_decoder()
+        };
         slot.reply = Some(Reply { job, decoder, next: None, reused, tokens: 0 });
         self.metrics.reused_tokens.inc_by(reused as u64);
         self.metrics.busy.inc();
@@ -176,7 +168,7 @@ impl<'m, 't> Scheduler<'m, 't> {
             plan[i] = match reply.next {
                 Some(id) => vec![id],
                 None => {
-                    let left = &reply.job.prompt[ids.len()..];
+                    let left = &reply.job.asked.prompt[ids.len()..];
                     let part = &left[..left.len().min(room)];
                     room -= part.len();
                     part.to_vec()
@@ -199,12 +191,12 @@ impl<'m, 't> Scheduler<'m, 't> {
             ids.extend_from_slice(rows);
             let of_prompt = if reply.next.is_none() { rows.len() } else { 0 };
             self.metrics.prompt_tokens.inc_by(of_prompt as u64);
-            parts.push(Part { session, ids: rows, logits: ids.len() >= reply.job.prompt.len() });
+            parts.push(Part { session, ids: rows, logits: ids.len() >= reply.job.asked.prompt.len() });
             writers.push((ids, reply, None));
         }
         let fed = self.batch.feed(&mut parts, |i, logits| {
             let (ids, reply, chosen) = &mut writers[i];
-            *chosen = Some(reply.job.sampler.sample(logits, ids));
+            *chosen = Some(reply.job.asked.sampler.sample(logits, ids));
         });
         self.metrics.passes.inc();
         let chosen: Vec<_> = writers.into_iter().map(|(_, _, chosen)| chosen).collect();
@@ -240,7 +232,7 @@ impl Slot<'_, '_> {
             Ok(text) => text,
             Err(error) => return Some(Event::Failed(error.to_string())),
         };
-        match reply.job.stops.push(text) {
+        match reply.job.asked.stops.push(text) {
             Passed::Text(text) => reply.send(text),
             Passed::Last(text) => {
                 reply.send(text);
@@ -248,7 +240,7 @@ impl Slot<'_, '_> {
             }
         }
         reply.next = Some(id);
-        (full || reply.tokens == reply.job.max_tokens).then(|| reply.finish(true))
+        (full || reply.tokens == reply.job.asked.max_tokens).then(|| reply.finish(true))
     }
 
     /// Tells how the reply ended, and is free.
@@ -275,8 +267,8 @@ impl Reply<'_> {
     /// Passes on what was held back, and ends.
     fn finish(&mut self, cut_off: bool) -> Event {
         let rest = self.decoder.clone().finish();
-        let last = match self.job.stops.push(rest) {
-            Passed::Text(text) => text + &self.job.stops.finish(),
+        let last = match self.job.asked.stops.push(rest) {
+            Passed::Text(text) => text + &self.job.asked.stops.finish(),
             Passed::Last(text) => text,
         };
         self.send(last);
@@ -286,7 +278,7 @@ impl Reply<'_> {
     fn done(&self, cut_off: bool) -> Event {
         Event::Done(Finished {
             cut_off,
-            prompt_tokens: self.job.prompt.len(),
+            prompt_tokens: self.job.asked.prompt.len(),
             reused_tokens: self.reused,
             reply_tokens: self.tokens,
         })

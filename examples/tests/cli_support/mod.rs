@@ -94,14 +94,19 @@ pub(crate) fn temp_dir() -> tempfile::TempDir {
 
 /// A small model with a chat template: bytes as tokens, and weights from a linear congruential generator.
 pub(crate) fn chat_model(dir: &tempfile::TempDir) -> PathBuf {
+    model_with_template(dir, model::TEMPLATE)
+}
+
+/// The same with another chat template.
+pub(crate) fn model_with_template(dir: &tempfile::TempDir, template: &str) -> PathBuf {
     let path = dir.path().join("chat.gguf");
-    std::fs::write(&path, model::build(true)).unwrap();
+    std::fs::write(&path, model::build(Some(template))).unwrap();
     path
 }
 
 /// The same without a template and without a token that begins a text.
 pub(crate) fn plain_model(dir: &tempfile::TempDir) -> PathBuf {
     let path = dir.path().join("plain.gguf");
-    std::fs::write(&path, model::build(false)).unwrap();
+    std::fs::write(&path, model::build(None)).unwrap();
     path
 }

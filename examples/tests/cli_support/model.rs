@@ -5,6 +5,10 @@ use halfbyte_examples::gguf::{GgufWriter, Metadata, StringTable, TensorInfo, Ten
 const WIDTH: usize = 64;
 const CONTEXT: u32 = 1 << 16;
 
+/// The chat template.
+pub(crate) const TEMPLATE: &str =
+    "{% for m in messages %}<s>{{ m.role[0] }}:{{ m.content }}</s>{% endfor %}<s>a:";
+
 /// GPT-2's alphabet of visible characters for the 256 bytes.
 fn byte_tokens() -> Vec<String> {
     let visible = |b: u32| matches!(b, 33..=126 | 161..=172 | 174..=255);
@@ -17,7 +21,7 @@ fn byte_tokens() -> Vec<String> {
     (0..256).map(letter).collect()
 }
 
-fn metadata(chat: bool, n_vocab: usize, tokens: StringTable) -> Metadata {
+fn metadata(template: Option<&str>, n_vocab: usize, tokens: StringTable) -> Metadata {
     let mut m = Metadata::new();
     m.set("general.architecture", "llama");
     for (key, value) in [
@@ -37,24 +41,21 @@ fn metadata(chat: bool, n_vocab: usize, tokens: StringTable) -> Metadata {
     m.set("tokenizer.ggml.tokens", tokens);
     m.set("tokenizer.ggml.token_type", types);
     m.set("tokenizer.ggml.merges", StringTable::default());
-    if chat {
+    if let Some(template) = template {
         m.set("tokenizer.ggml.bos_token_id", 256_u32);
         m.set("tokenizer.ggml.eos_token_id", 257_u32);
-        m.set(
-            "tokenizer.chat_template",
-            "{% for m in messages %}<s>{{ m.role[0] }}:{{ m.content }}</s>{% endfor %}<s>a:",
-        );
+        m.set("tokenizer.chat_template", template);
     }
     m.set("halfbyte.long", Value::from((0..100).map(|i| i as f32).collect::<Vec<_>>()));
     m
 }
 
 /// The bytes of the file.
-pub(crate) fn build(chat: bool) -> Vec<u8> {
+pub(crate) fn build(template: Option<&str>) -> Vec<u8> {
     let mut tokens = byte_tokens();
     tokens.extend(["<s>".to_owned(), "</s>".to_owned()]);
     let n_vocab = tokens.len();
-    let metadata = metadata(chat, n_vocab, tokens.into_iter().collect());
+    let metadata = metadata(template, n_vocab, tokens.into_iter().collect());
     let matrix = |name: &str, rows: usize| TensorInfo::new(name, TensorType::F16, &[WIDTH, rows]).unwrap();
     let norm = |name: &str| TensorInfo::new(name, TensorType::F32, &[WIDTH]).unwrap();
     let tensors = [

@@ -267,7 +267,8 @@ Examples:
   halfbyte run --model M.gguf --prompt 'The sky is' --json | jq .text
   halfbyte run --model M.gguf --prompt \"$(cat main.rs)\" --speculate auto
 
-The prompt is continued as it is: no chat template is put around it (that is `halfbyte chat`).";
+The prompt is continued as it is: no chat template is put around it (that is `halfbyte chat`). On a terminal stderr shows
+how much of it is read where that takes over a second.";
 
 /// Continue a text and say how fast it went.
 #[derive(Debug, Args)]
@@ -301,7 +302,10 @@ Examples:
   printf 'Hi\\nWhat is your name?\\n' | halfbyte chat --model M.gguf --temperature 0
 
 Ctrl-C stops the reply and not the program; Ctrl-D or /exit ends it. /help lists the commands.
-When stdin is no terminal, every line is a turn and only the replies go to stdout.";
+When stdin is no terminal, every line is a turn and only the replies go to stdout. On a terminal stderr shows how much of
+a prompt is read where that takes over a second.
+The model's own chat template is used. Where a model has none, or one that can't be used, `halfbyte run` continues a text
+without one.";
 
 /// Talk with a model in the form it was trained on (its chat template).
 #[derive(Debug, Args)]

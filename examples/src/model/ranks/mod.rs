@@ -18,7 +18,7 @@ mod split;
 
 pub use lead::{Leader, agree, follow};
 pub use split::ModelShare;
-pub(super) use split::Shares;
+pub(super) use split::{Shares, To};
 
 use super::Error;
 use std::fmt::Debug;

@@ -163,6 +163,15 @@ impl ModelShare<'_> {
     }
 }
 
+/// Who is to have what all ranks computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum To {
+    /// Every rank.
+    All,
+    /// Rank 0.
+    First,
+}
+
 /// A rank's way to what the others have computed.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Shares<'m> {
@@ -171,39 +180,25 @@ pub(in super::super) struct Shares<'m> {
 }
 
 impl Shares<'_> {
-    /// Makes whole rows, on every rank, of `own`, which has this rank's columns of them; `received` is memory for it.
-    pub(in super::super) fn all_gather(
-        self,
-        parts: &[usize],
-        own: &mut Vec<f32>,
-        received: &mut Vec<f32>,
-    ) -> Result<(), Error> {
-        let counts = self.counts(parts, own);
-        received.resize(counts.iter().sum(), 0.0);
-        self.ranks.all_gather(own, &counts, received)?;
-        interleave(parts, own, received);
-        Ok(())
-    }
-
-    /// The same on rank 0; elsewhere `own` is empty afterwards.
+    /// Makes whole rows, on the ranks in `to`, of `own`, which has this rank's columns of them and is empty elsewhere
+    /// afterwards; `received` is memory for it.
     pub(in super::super) fn gather(
         self,
+        to: To,
         parts: &[usize],
         own: &mut Vec<f32>,
         received: &mut Vec<f32>,
     ) -> Result<(), Error> {
-        let counts = self.counts(parts, own);
-        let here = self.ranks.rank() == 0;
-        received.resize(if here { counts.iter().sum() } else { 0 }, 0.0);
-        self.ranks.gather(own, &counts, received)?;
+        let rank = self.ranks.rank();
+        let rows = own.len() / parts[rank];
+        let counts: Vec<usize> = parts.iter().map(|part| rows * part).collect();
+        received.resize(if to == To::All || rank == 0 { counts.iter().sum() } else { 0 }, 0.0);
+        match to {
+            To::All => self.ranks.all_gather(own, &counts, received)?,
+            To::First => self.ranks.gather(own, &counts, received)?,
+        }
         interleave(parts, own, received);
         Ok(())
-    }
-
-    /// How many numbers of the same rows each rank has.
-    fn counts(self, parts: &[usize], own: &[f32]) -> Vec<usize> {
-        let rows = own.len() / parts[self.ranks.rank()];
-        parts.iter().map(|part| rows * part).collect()
     }
 }
 
