@@ -358,10 +358,10 @@ fn drafted_replies_are_the_undrafted_ones() {
         let by_model = Speculation::by_model(session()).with_fixed(3);
         let greedy = SamplerConfig::greedy;
         for (config, drafting) in [(greedy(), vec![copied(), by_model]), (cold, vec![copied()])] {
-            let (plain, none) = reply(session(), config.clone());
+            let (plain, none) = reply(session(), config);
             assert!(none.is_none() && plain.len() == 40);
             for speculation in drafting {
-                let (drafted, drafts) = reply(session().with_speculation(speculation), config.clone());
+                let (drafted, drafts) = reply(session().with_speculation(speculation), config);
                 println!("{drafts:?}");
                 assert_eq!(drafted, plain, "{drafts:?}");
                 assert!(drafts.unwrap().accepted > 0, "{drafts:?}");
