@@ -5,6 +5,7 @@
 mod cli_support;
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cli_support::{Done, halfbyte, keys, run, temp_dir};
@@ -183,4 +184,40 @@ fn texts_that_say_nothing_are_refused() {
         run(&["quantize", TINY, &out, "--type", "q4_0", "--calibrate", TEXT, "--ctx", "9999"]).error();
     assert!(error.contains("9999") && error.contains("512"), "{error}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+/// The message of a command that Ctrl-C stops while it works, with what it leaves in `dir`. A slow machine may not have
+/// begun when it is stopped, so it is tried later, too.
+fn stopped(args: &[&str]) -> String {
+    let stop_after = |seconds| {
+        let mut child = halfbyte(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(seconds));
+        assert!(child.try_wait().unwrap().is_none(), "it was done before it could be stopped");
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        let done = Done::from(child.wait_with_output().unwrap());
+        // Before it listens for signals one ends it without a word.
+        (done.code == Some(1)).then_some(done.stderr)
+    };
+    [1, 2, 4, 8].into_iter().find_map(stop_after).unwrap()
+}
+
+#[test]
+fn ctrl_c_leaves_files_as_they_were() {
+    let dir = temp_dir();
+    let (out, text) = (at(&dir, "out"), at(&dir, "text"));
+    std::fs::write(&text, std::fs::read_to_string(TEXT).unwrap().repeat(40)).unwrap();
+    std::fs::write(&out, "old").unwrap();
+    let names = || std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).count();
+    let quantize = ["quantize", TINY, &out, "--type", "q4_0", "--ctx", "64", "--force", "--calibrate", &text];
+    for args in
+        [&["imatrix", "--model", TINY, "--text", &text, "--ctx", "64", &out, "--force"], &quantize[..]]
+    {
+        assert_eq!(stopped(args), format!("error: stopped; {out} is as it was\n"));
+        assert_eq!((std::fs::read_to_string(&out).unwrap().as_str(), names()), ("old", 2), "{args:?}");
+    }
+    let error = stopped(&[&quantize[..], &["--method", "gptq"]].concat());
+    assert!(error.starts_with(&format!("error: stopped; {out} is as it was, and ")), "{error}");
+    assert!(error.ends_with(" tensors: the same command goes on from there\n"), "{error}");
+    // What goes on from there lies beside it.
+    assert_eq!((std::fs::read_to_string(&out).unwrap().as_str(), names()), ("old", 3), "{error}");
 }
