@@ -5,10 +5,10 @@
 mod cli_support;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use cli_support::{Done, halfbyte, keys, run, temp_dir};
+use cli_support::{Done, halfbyte, interrupt, keys, run, temp_dir};
 use halfbyte_examples::gguf::{Gguf, TensorType};
 use halfbyte_examples::imatrix::Imatrix;
 
@@ -193,7 +193,7 @@ fn stopped(args: &[&str]) -> String {
         let mut child = halfbyte(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_secs(seconds));
         assert!(child.try_wait().unwrap().is_none(), "it was done before it could be stopped");
-        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        interrupt(&child);
         let done = Done::from(child.wait_with_output().unwrap());
         // Before it listens for signals one ends it without a word.
         (done.code == Some(1)).then_some(done.stderr)
@@ -207,7 +207,7 @@ fn ctrl_c_leaves_files_as_they_were() {
     let (out, text) = (at(&dir, "out"), at(&dir, "text"));
     std::fs::write(&text, std::fs::read_to_string(TEXT).unwrap().repeat(40)).unwrap();
     std::fs::write(&out, "old").unwrap();
-    let names = || std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).count();
+    let names = || std::fs::read_dir(dir.path()).unwrap().count();
     let quantize = ["quantize", TINY, &out, "--type", "q4_0", "--ctx", "64", "--force", "--calibrate", &text];
     for args in
         [&["imatrix", "--model", TINY, "--text", &text, "--ctx", "64", &out, "--force"], &quantize[..]]

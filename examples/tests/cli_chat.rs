@@ -5,9 +5,9 @@
 mod cli_support;
 
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use cli_support::{chat_model, halfbyte, model_with_template, run, run_with_stdin, temp_dir};
+use cli_support::{chat_model, halfbyte, interrupt, model_with_template, run, run_with_stdin, temp_dir};
 
 /// Greedy replies of at most four tokens.
 const SHORT: [&str; 4] = ["--temperature", "0", "-n", "4"];
@@ -131,8 +131,6 @@ fn ctrl_c_stops_the_reply_and_not_the_program() {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let mut stderr = child.stderr.take().unwrap();
-    let id = child.id().to_string();
-    let interrupt = || assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
     let mut wait_for = |text: &str| {
         let (mut seen, mut byte) = (Vec::new(), [0]);
         while !seen.ends_with(text.as_bytes()) {
@@ -144,11 +142,11 @@ fn ctrl_c_stops_the_reply_and_not_the_program() {
     stdout.read_exact(&mut [0]).unwrap();
     // A full pipe would hold the program up.
     let rest = std::thread::spawn(move || std::io::copy(&mut stdout, &mut std::io::sink()));
-    interrupt();
+    interrupt(&child);
     wait_for("[stopped]\n");
     stdin.write_all(b"/help\n").unwrap();
     wait_for("begins with a slash.\n");
-    interrupt();
+    interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     rest.join().unwrap().unwrap();
 }

@@ -5,10 +5,10 @@
 mod cli_support;
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
-use cli_support::{Done, chat_model, halfbyte, ids, keys, run, run_with_stdin, temp_dir};
+use cli_support::{Done, chat_model, halfbyte, ids, interrupt, keys, run, run_with_stdin, temp_dir};
 use halfbyte_examples::gguf::{Gguf, GgufWriter, Metadata};
 use serde_json::Value;
 
@@ -421,7 +421,7 @@ fn ctrl_c_leaves_the_figures_so_far() {
         let mut child = halfbyte(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         std::thread::sleep(Duration::from_secs(seconds));
         assert!(child.try_wait().unwrap().is_none(), "it was done before it could be stopped");
-        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        interrupt(&child);
         let output = child.wait_with_output().unwrap();
         // On a slow machine it may still be reading the text, or its first window.
         (!output.stdout.is_empty()).then(|| Done::from(output))

@@ -7,7 +7,7 @@ mod model;
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -72,6 +72,13 @@ pub(crate) fn run_with_stdin(args: &[&str], stdin: &[u8]) -> Done {
     // A program that ends early leaves the rest unread; that is for its exit code to tell.
     let _ = child.stdin.take().unwrap().write_all(stdin);
     child.wait_with_output().unwrap().into()
+}
+
+/// Does what Ctrl-C does to a program that runs. By the shell's own `kill`: not every machine has a program of that name.
+#[track_caller]
+pub(crate) fn interrupt(child: &Child) {
+    let kill = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "{kill}");
 }
 
 /// The keys of an object, in order.
