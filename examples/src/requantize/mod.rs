@@ -37,9 +37,11 @@ mod write;
 
 pub use compare::{Pairing, difference};
 pub use difference::Difference;
+#[cfg(feature = "calibrate")]
 pub(crate) use difference::decode;
 pub use error::{EncodeError, Error};
 pub use format::{Format, Method};
 pub use plan::{Keep, Plan};
+#[cfg(feature = "calibrate")]
 pub(crate) use write::saturate;
 pub use write::{Ready, Written};

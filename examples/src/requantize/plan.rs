@@ -131,12 +131,14 @@ impl<'a> Plan<'a> {
     }
 
     /// The file.
+    #[cfg(feature = "calibrate")]
     pub(crate) fn source(&self) -> &'a dyn Source {
         self.source
     }
 
     /// The tensor called `name` if it is to be quantized: what it is, its weights, its new format and its columns'
     /// importance.
+    #[cfg(feature = "calibrate")]
     pub(crate) fn quantized(&self, name: &str) -> Option<(&TensorInfo, Matrix<'a>, Format, Option<&[f32]>)> {
         let (info, step) =
             self.source.tensors().iter().zip(&self.steps).find(|(info, _)| info.name == name)?;
