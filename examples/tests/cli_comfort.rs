@@ -28,17 +28,22 @@ fn every_command_shows_how_it_is_used() {
     }
 }
 
-/// All that the program writes to a terminal of its own, made by util-linux's `script`; `None` where that is missing.
+/// All that the program writes to a terminal of its own, made by util-linux's `script`; `None` where that is missing, or the
+/// system has no terminals to give.
 fn on_terminal(args: &[&str], no_color: bool) -> Option<String> {
     let quoted: Vec<String> = args.iter().map(|arg| format!("'{arg}'")).collect();
     let line = format!("exec '{}' {}", env!("CARGO_BIN_EXE_halfbyte"), quoted.join(" "));
-    let mut command = Command::new("script");
-    command.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm-256color").env_remove("NO_COLOR");
-    command.envs(no_color.then_some(("NO_COLOR", "1"))).stdin(Stdio::null());
-    match command.output() {
-        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
-        Err(_) => {
-            eprintln!("SKIPPED, NOTHING WAS TESTED: no `script`");
+    let script = |line: &str| {
+        let mut command = Command::new("script");
+        command.args(["-qec", line, "/dev/null"]).env("TERM", "xterm-256color").env_remove("NO_COLOR");
+        command.envs(no_color.then_some(("NO_COLOR", "1"))).stdin(Stdio::null()).output()
+    };
+    match script("true") {
+        Ok(output) if output.status.success() => {
+            Some(String::from_utf8_lossy(&script(&line).unwrap().stdout).into_owned())
+        }
+        cause => {
+            eprintln!("SKIPPED, NOTHING WAS TESTED: `script` gives no terminal: {cause:?}");
             None
         }
     }
