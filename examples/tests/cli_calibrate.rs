@@ -208,7 +208,9 @@ fn ctrl_c_leaves_files_as_they_were() {
     std::fs::write(&text, std::fs::read_to_string(TEXT).unwrap().repeat(40)).unwrap();
     std::fs::write(&out, "old").unwrap();
     let names = || std::fs::read_dir(dir.path()).unwrap().count();
-    let quantize = ["quantize", TINY, &out, "--type", "q4_0", "--ctx", "64", "--force", "--calibrate", &text];
+    let calibrated = ["--calibrate", &text, "--calibrate-tokens", "1000000"];
+    let quantize =
+        [&["quantize", TINY, &out, "--type", "q4_0", "--ctx", "64", "--force"], &calibrated[..]].concat();
     for args in
         [&["imatrix", "--model", TINY, "--text", &text, "--ctx", "64", &out, "--force"], &quantize[..]]
     {
