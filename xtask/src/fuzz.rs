@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: the fuzz targets in `fuzz/`, with AddressSanitizer, for a bounded time each.
 //!
 //! Sanitizers and coverage are unstable options of the compiler; `RUSTC_BOOTSTRAP` lets the stable one have them, so that what
-//! is fuzzed is what is shipped. The flags are those of cargo-fuzz, which can run the same targets.
+//! is fuzzed is what is shipped. The flags are those that cargo-fuzz gives.
 
 use crate::shell;
 use anyhow::{Context, Result, bail};
