@@ -16,9 +16,9 @@
 
 use core::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
-use halfbyte_examples::gguf::{Gguf, GgufWriter, Metadata};
-use halfbyte_examples::model::Model;
-use halfbyte_examples::tokenizer::{Tokenizer, TokenizerSpec};
+use halfbyte::model::Model;
+use halfbyte_gguf::{Gguf, GgufWriter, Metadata};
+use halfbyte_tokenizer::{Tokenizer, TokenizerSpec};
 use std::path::PathBuf;
 
 fn load(c: &mut Criterion) {

@@ -1,6 +1,6 @@
 """Files that `halfbyte quantize` writes, read by others.
 
-    cargo build --release -p halfbyte-examples
+    cargo build --release -p halfbyte-cli
     python3 -m venv target/peers && target/peers/bin/pip install -r benches/compare/requirements.txt
     target/peers/bin/python benches/compare/roundtrip.py MODEL.gguf CALIBRATION.txt
 

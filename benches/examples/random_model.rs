@@ -6,7 +6,7 @@
 //! that numbers stay finite; the same seed makes the same file. It appears under its name once it is complete.
 
 use half::f16;
-use halfbyte_examples::gguf::{Gguf, GgufWriter, TensorInfo, TensorType};
+use halfbyte_gguf::{Gguf, GgufWriter, TensorInfo, TensorType};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::error::Error;

@@ -1,7 +1,7 @@
 //! Writes a GGUF file as a Hugging Face or an MLX directory, for tests of the way back and of other programs.
 //!
 //! ```text
-//! cargo run --release -p halfbyte-examples --example export_checkpoint -- examples/model/halfbyte-tiny.gguf target/tiny-mlx4 mlx4
+//! cargo run --release -p halfbyte-examples --example export_checkpoint -- cli/model/halfbyte-tiny.gguf target/tiny-mlx4 mlx4
 //! halfbyte run --model target/tiny-mlx4
 //! ```
 //!
@@ -14,9 +14,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use half::{bf16, f16};
+use halfbyte::requantize::{Format, Plan};
 use halfbyte_cpu_kernels::{Context, Isa};
-use halfbyte_examples::gguf::{Gguf, GgufWriter, Metadata, TensorInfo};
-use halfbyte_examples::requantize::{Format, Plan};
+use halfbyte_gguf::{Gguf, GgufWriter, Metadata, TensorInfo};
 use halfbyte_q4::affine::{self, GroupSize};
 use halfbyte_threadpool::ThreadPool;
 use safetensors::Dtype;

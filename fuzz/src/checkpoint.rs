@@ -10,8 +10,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use halfbyte_examples::model::Model;
-use halfbyte_examples::source;
+use halfbyte::model::Model;
+use halfbyte::source;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

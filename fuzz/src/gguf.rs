@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use halfbyte_examples::gguf::{Gguf, GgufWriter, TensorType};
-use halfbyte_examples::model::Model;
+use halfbyte_gguf::{Gguf, GgufWriter, TensorType};
+use halfbyte::model::Model;
 
 use crate::gguf_support::{Raw, open_and_check, sample};
 use crate::{Seeds, decode, with_zeros};

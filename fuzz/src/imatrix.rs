@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use halfbyte_examples::imatrix::{Format, Imatrix};
+use halfbyte_gguf::imatrix::{Format, Imatrix};
 
 use crate::Seeds;
 

@@ -15,15 +15,15 @@ pub mod requests;
 pub mod template;
 pub mod tokenizer;
 
-#[path = "../../examples/tests/chat_support/mod.rs"]
+#[path = "../../tokenizer/tests/words/chat_support.rs"]
 mod chat_support;
-#[path = "../../examples/tests/gguf_support/mod.rs"]
+#[path = "../../gguf/tests/files/support.rs"]
 mod gguf_support;
-#[path = "../../examples/tests/source_support/mod.rs"]
+#[path = "../../runner/tests/models/source_support.rs"]
 mod source_support;
 
 use halfbyte_cpu_kernels::{Isa, Matrix, Weights};
-use halfbyte_examples::source::Source;
+use halfbyte::source::Source;
 
 /// The inputs to begin with.
 pub type Seeds = Vec<Vec<u8>>;

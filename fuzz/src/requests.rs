@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use halfbyte_examples::requests::{Form, Reader};
-use halfbyte_examples::sampler::SamplerConfig;
-use halfbyte_examples::tokenizer::{TokenKind, Tokenizer, TokenizerSpec};
+use halfbyte_server::requests::{Form, Reader};
+use halfbyte::sampler::SamplerConfig;
+use halfbyte_tokenizer::{TokenKind, Tokenizer, TokenizerSpec};
 use serde_json::{Value, json};
 
 use crate::Seeds;

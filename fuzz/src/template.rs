@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 use std::time::{Duration, UNIX_EPOCH};
 
-use halfbyte_examples::chat::{ChatOptions, ChatTemplate, MAX_OUTPUT_BYTES, Message};
-use halfbyte_examples::tokenizer::{Special, Tokenizer};
+use halfbyte_tokenizer::chat::{ChatOptions, ChatTemplate, MAX_OUTPUT_BYTES, Message};
+use halfbyte_tokenizer::{Special, Tokenizer};
 
 use crate::chat_support::{PUBLISHED, TRANSFORMS, tokenizer};
 use crate::{Seeds, take, take_u16};

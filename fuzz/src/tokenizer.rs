@@ -1,9 +1,9 @@
 //! Tokenizers: `n u16`, a text of n bytes, then the metadata of a GGUF file, or `tokenizer.json`, and behind a zero byte
 //! each `tokenizer_config.json` and `generation_config.json`.
 
-use halfbyte_examples::gguf::{Gguf, GgufWriter, Metadata, StringTable};
-use halfbyte_examples::source;
-use halfbyte_examples::tokenizer::{Special, TokenKind, Tokenizer, TokenizerSpec};
+use halfbyte_gguf::{Gguf, GgufWriter, Metadata, StringTable};
+use halfbyte::source;
+use halfbyte_tokenizer::{Special, TokenKind, Tokenizer, TokenizerSpec};
 use serde_json::json;
 
 use crate::chat_support::spec;

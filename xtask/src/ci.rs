@@ -12,7 +12,7 @@ const COMPUTE: [&str; 5] =
 
 /// The tests that take whole models through the kernels and check numbers that others made. The rest is tested in debug
 /// alone, where the crates that compute are optimised, too.
-const MODEL_TESTS: [&str; 3] = ["embedded_model", "packed", "smollm2_model"];
+const MODEL_TESTS: [&str; 3] = ["embedded_model::", "packed::", "smollm2_model::"];
 
 /// Runs every check, the quick ones first, and stops at the first that fails.
 ///
@@ -31,17 +31,18 @@ pub(crate) fn run() -> Result<()> {
     )?;
     kernels()?;
     fetch_model::run()?;
-    let optimised = |package: &[&str], tests: &[&str]| {
+    let optimised = |packages: &[&str], more: &[&str]| {
         shell::run(
             Command::new("cargo")
                 .args(["test", "--locked", "--release"])
-                .args(package.iter().flat_map(|name| ["--package", name]))
-                .args(tests.iter().flat_map(|test| ["--test", test]))
+                .args(packages.iter().flat_map(|name| ["--package", name]))
+                .args(more)
                 .env("HALFBYTE_REQUIRE_MODEL", "1"),
         )
     };
     optimised(&COMPUTE, &[])?;
-    optimised(&["halfbyte-examples"], &MODEL_TESTS)?;
+    let models = ["--features", "quantize", "--test", "models", "--"];
+    optimised(&["halfbyte"], &[&models[..], &MODEL_TESTS].concat())?;
     shell::cargo("test -p halfbyte-cuda-driver --all-features --locked --release")?;
     shell::cargo("test -p halfbyte-attention --features cuda --locked --release --test cuda")?;
     clients::run()?;

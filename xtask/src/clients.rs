@@ -29,11 +29,12 @@ pub(crate) fn run() -> Result<()> {
             .args([
                 "test",
                 "--package",
-                "halfbyte-examples",
+                "halfbyte-server",
                 "--locked",
                 "--release",
                 "--test",
-                "serve_clients",
+                "http",
+                "clients::",
             ])
             .env("HALFBYTE_REQUIRE_CLIENTS", "1")
             .env("HALFBYTE_OPENAI_PYTHON", python)

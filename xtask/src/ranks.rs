@@ -17,7 +17,7 @@ pub(crate) fn run() -> Result<()> {
         let there = Command::new(program).arg("--version").output().is_ok_and(|o| o.status.success());
         ensure!(there, "{program} is missing: an MPI is needed (Debian's packages {packages})");
     }
-    shell::cargo("build --release --locked --package halfbyte-examples --features mpi")?;
+    shell::cargo("build --release --locked --package halfbyte-cli --features mpi")?;
     let program = shell::release("halfbyte")?;
     let model = fetch_model::path();
     let mut models = vec![vec![]];

@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn measure(args: &Args, folder: &Path, figures: &Path) -> Result<()> {
-    shell::cargo("build --release --locked --package halfbyte-examples")?;
+    shell::cargo("build --release --locked --package halfbyte-cli")?;
     shell::cargo("build --release --locked --package halfbyte-benches --examples")?;
     let candle = folder.join("candle");
     if args.candle {

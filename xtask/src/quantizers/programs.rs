@@ -57,7 +57,7 @@ impl Programs {
     /// # Errors
     /// If either is not to be had.
     pub(super) fn new(llama: Option<PathBuf>, threads: usize) -> Result<Self> {
-        shell::cargo("build --release --locked --package halfbyte-examples")?;
+        shell::cargo("build --release --locked --package halfbyte-cli")?;
         let halfbyte = shell::release("halfbyte")?;
         if let Some(python) = &llama {
             let imports = Command::new(python).args(["-c", "import gguf, llama_cpp, numpy"]).output();

@@ -1,0 +1,226 @@
+//! `halfbyte chat`: turns of a conversation, through the model's own template.
+
+use std::ops::ControlFlow;
+
+use anyhow::{Result, anyhow, bail};
+use halfbyte::generate::{CachedSession, Progress, Request, Stop, generate};
+use halfbyte::model::Ranks;
+use halfbyte::sampler::Sampler;
+use halfbyte_tokenizer::Tokenizer;
+use halfbyte_tokenizer::chat::{ChatError, ChatOptions, ChatTemplate, Message, Role};
+
+use super::args::{ChatArgs, GlobalArgs};
+use super::console::{self, Console, Input, Replying};
+use super::engine::{self, Engine};
+use super::output::{self, note};
+use super::progress::Waiting;
+use super::ranks::agreed;
+use super::sampling;
+use super::speculation;
+
+const HELP: &str = "\
+/system TEXT  set what the model is told first, and start anew
+/reset        forget the conversation, but not the system text
+/help         this list
+/exit         end (so does Ctrl-D)
+Ctrl-C stops a reply, or clears the line. A space in front sends a line that begins with a slash.";
+
+/// What can be done where a template can't be used.
+const WITHOUT_TEMPLATE: &str =
+    "`halfbyte run` continues a text without a chat template, --model names another model";
+
+pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<&dyn Ranks>) -> Result<()> {
+    let gguf = agreed(ranks, engine::load(global), |_| "")?;
+    let loaded = Engine::with_tokenizer(&gguf, global, ranks);
+    let (engine, tokenizer) = agreed(ranks, loaded, |(engine, _)| engine.mark())?;
+    let template = ChatTemplate::new(&tokenizer)
+        .map_err(|error| anyhow!("{} can't chat: {error}; {WITHOUT_TEMPLATE}", engine.name))?;
+    let sampler = sampling::sampler(&args.sampling)?;
+    let mut console = Console::new(args.history.as_deref())?;
+    console::handle_interrupts(console.is_interactive())?;
+    note!("{}: {}, {}", engine.name, engine.summary(), sampling::summary(&sampler, engine.device.as_ref()));
+    if console.is_interactive() {
+        note!("/help lists the commands, Ctrl-D ends.");
+    }
+    let draft_gguf = speculation::open_draft_model(&args.speculation)?;
+    let draft = speculation::draft_engine(draft_gguf.as_ref(), global, &args.speculation, &tokenizer)?;
+    let mut chat = Chat {
+        engine: &engine,
+        tokenizer: &tokenizer,
+        template,
+        // One time for all turns: a prompt that begins as the last one did is not fed again.
+        options: ChatOptions::default(),
+        cache: speculation::session(&engine, draft.as_ref(), &args.speculation)?,
+        sampler,
+        args,
+        messages: Vec::new(),
+    };
+    chat.reset(args.system.as_deref());
+    let ended = chat.converse(&mut console);
+    console.save()?;
+    ended
+}
+
+struct Chat<'a> {
+    engine: &'a Engine<'a>,
+    tokenizer: &'a Tokenizer,
+    template: ChatTemplate,
+    options: ChatOptions,
+    cache: CachedSession<'a>,
+    sampler: Sampler,
+    args: &'a ChatArgs,
+    messages: Vec<Message>,
+}
+
+impl Chat<'_> {
+    /// Takes lines until they end. A person's failed turn is told and taken back; a pipe's is the end.
+    fn converse(&mut self, console: &mut Console) -> Result<()> {
+        loop {
+            let line = match console.read()? {
+                Input::Line(line) => line,
+                Input::Cancelled => continue,
+                Input::End => return Ok(()),
+            };
+            let done = match line.strip_prefix('/') {
+                Some(command) if matches!(command.trim(), "exit" | "quit") => return Ok(()),
+                Some(command) => self.command(command.trim()),
+                None if line.trim().is_empty() => Ok(()),
+                None => self.turn(&line),
+            };
+            match done {
+                Err(error) if console.is_interactive() && !output::is_closed_pipe(&error) => {
+                    note!("error: {error:#}");
+                }
+                done => done?,
+            }
+        }
+    }
+
+    fn command(&mut self, command: &str) -> Result<()> {
+        let (name, text) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+        match (name, text.trim()) {
+            ("help", _) => note!("{HELP}"),
+            ("reset", _) => {
+                let system =
+                    self.messages.first().filter(|m| m.role == Role::System).map(|m| m.content.clone());
+                self.reset(system.as_deref());
+                note!("The conversation starts anew.");
+            }
+            ("system", "") => bail!("/system needs a text"),
+            ("system", text) => {
+                self.reset(Some(text));
+                note!("The conversation starts anew, with this system text.");
+            }
+            _ => bail!("there is no command /{name}; /help lists them"),
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self, system: Option<&str>) {
+        self.messages.clear();
+        self.messages.extend(system.map(Message::system));
+    }
+
+    /// One message and the reply to it. After an error, or a reply of which nothing came, both are forgotten.
+    fn turn(&mut self, text: &str) -> Result<()> {
+        let before = self.messages.clone();
+        self.messages.push(Message::user(text));
+        let reply = self.reply();
+        match &reply {
+            Ok(text) if !text.is_empty() => self.messages.push(Message::assistant(text)),
+            _ => self.messages = before,
+        }
+        reply.map(drop)
+    }
+
+    fn reply(&mut self) -> Result<String> {
+        let ids = self.prompt()?;
+        let replying = Replying::new();
+        let flow = || if replying.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let request = Request {
+            prompt: &ids,
+            tokenizer: self.tokenizer,
+            decoder: self.tokenizer.text_decoder(),
+            max_tokens: self.args.n.unwrap_or(usize::MAX),
+        };
+        let mut reading = Some(Waiting::for_prompt(ids.len()));
+        let reply = generate(&mut self.cache, &mut self.sampler, request, |step| {
+            match step {
+                Progress::Prompt { done, total } if done == total => reading = None,
+                Progress::Prompt { done, .. } => reading.iter().for_each(|reading| reading.show(done)),
+                Progress::Text(text) => output::text(text)?,
+                Progress::Token(_) => {}
+            }
+            Ok(flow())
+        })?;
+        // Where the prompt was stopped.
+        drop(reading);
+        output::text("\n")?;
+        match reply.stop {
+            Stop::Watcher => note!("[stopped]"),
+            Stop::ContextFull => {
+                let (context, advice) = (self.engine.options.context, self.engine.context_advice());
+                note!("[the context of {context} tokens is full; {advice}]");
+            }
+            _ => {}
+        }
+        Ok(reply.text)
+    }
+
+    /// The conversation as the template writes it. If that leaves no room for a reply, or with `--drop-oldest` less
+    /// than a quarter of the context, the oldest turns go where the user has allowed it, and else it is an error.
+    fn prompt(&mut self) -> Result<Vec<u32>> {
+        let context = self.engine.options.context;
+        let mut dropped = 0;
+        loop {
+            let prompt = self.template.prompt(self.tokenizer, &self.messages, &self.options);
+            let ids = prompt.map_err(|error| self.with_advice(&error))?.ids;
+            let room = context.saturating_sub(ids.len());
+            if self.args.drop_oldest && room < context.div_ceil(4) && self.drop_turn() {
+                dropped += 1;
+                continue;
+            }
+            if room == 0 {
+                bail!(
+                    "the conversation is {} tokens long and the context holds {context}, which leaves no room for a \
+                     reply; {}, /reset starts anew, --drop-oldest forgets the oldest turns",
+                    ids.len(),
+                    self.engine.context_advice()
+                );
+            }
+            if dropped > 0 {
+                note!(
+                    "[forgot the oldest {}]",
+                    if dropped == 1 { "turn".into() } else { format!("{dropped} turns") }
+                );
+            }
+            return Ok(ids);
+        }
+    }
+
+    /// Why the template wrote no prompt, and what to do next.
+    fn with_advice(&self, error: &ChatError) -> anyhow::Error {
+        let told = self.messages.first().is_some_and(|message| message.role == Role::System);
+        let advice = match error {
+            ChatError::Refused { .. } if told => "some templates take no system text: leave out --system",
+            ChatError::Refused { .. } => "/reset starts anew",
+            ChatError::PrivateCharacters => "send the text without them",
+            _ => WITHOUT_TEMPLATE,
+        };
+        anyhow!("{error}; {advice}")
+    }
+
+    /// Forgets the oldest message of the user with its reply; the last one stays.
+    fn drop_turn(&mut self) -> bool {
+        let first = self.messages.iter().position(|m| m.role == Role::User);
+        let last = self.messages.iter().rposition(|m| m.role == Role::User);
+        match (first, last) {
+            (Some(first), Some(last)) if first < last => {
+                let next = self.messages[first + 1..].iter().position(|m| m.role == Role::User);
+                self.messages.drain(first..first + 1 + next.unwrap_or(0));
+                true
+            }
+            _ => false,
+        }
+    }
+}

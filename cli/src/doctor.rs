@@ -1,0 +1,278 @@
+//! `halfbyte doctor`: what this machine offers, what would run, and what is slow and why.
+
+use std::fmt::Write;
+
+use anyhow::Result;
+use halfbyte_cpu_kernels::Isa;
+use halfbyte_gguf::{HumanBytes, TensorType};
+use halfbyte_threadpool::CpuLimits;
+use serde::Serialize;
+
+use super::args::{DoctorArgs, GlobalArgs};
+use super::engine::{self, Chosen, Engine};
+use super::memory::{self, Memory};
+use super::{output, way};
+
+#[derive(Serialize)]
+struct Report {
+    version: &'static str,
+    os: &'static str,
+    arch: &'static str,
+    debug_build: bool,
+    isa: IsaReport,
+    threads: ThreadsReport,
+    memory: MemoryReport,
+    /// `null` if it can't be loaded.
+    model: Option<ModelReport>,
+    /// What is slower than it could be, and why: one sentence each.
+    slow: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct IsaReport {
+    known: Vec<&'static str>,
+    available: Vec<&'static str>,
+    selected: &'static str,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct ThreadsReport {
+    count: usize,
+    reason: String,
+    usable_cpus: usize,
+    online_cpus: usize,
+    affinity: Option<usize>,
+    quota: Option<f64>,
+}
+
+/// Bytes; `null` where the system does not say.
+#[derive(Serialize)]
+struct MemoryReport {
+    total: Option<u64>,
+    available: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct ModelReport {
+    name: String,
+    architecture: &'static str,
+    layers: usize,
+    file_bytes: u64,
+    activations: &'static str,
+    kv_cache: &'static str,
+    context: usize,
+    trained_context: usize,
+    /// The KV cache when the context is full.
+    kv_cache_bytes: u64,
+    weight_bytes_per_token: usize,
+    matrices: usize,
+    int8_matrices: usize,
+    chat_template: bool,
+    /// Why the tokenizer can't be used; `null` if it can.
+    tokenizer_error: Option<String>,
+    types: Vec<TypeReport>,
+}
+
+/// The matrices of one tensor type.
+#[derive(Serialize)]
+struct TypeReport {
+    #[serde(rename = "type")]
+    ty: &'static str,
+    tensors: usize,
+    bytes: u64,
+    /// Whether they are multiplied by int8 activations when asked for.
+    int8: bool,
+}
+
+/// Reports on the machine even if the model can't be loaded; that is an error afterwards.
+pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<()> {
+    let (isa, threads) = (engine::isa(global)?, engine::threads(global)?);
+    let (limits, memory) = (CpuLimits::detect(), memory::detect());
+    let (model, error) = match model_report(global) {
+        Ok(model) => (Some(model), None),
+        Err(error) => (None, Some(error)),
+    };
+    let names = |isas: Vec<Isa>| isas.into_iter().map(Isa::name).collect();
+    let mut slow = slow_machine(&isa, &threads, &limits);
+    if let Some(model) = &model {
+        slow_model(model, memory, &mut slow);
+    }
+    let report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        os: std::env::consts::OS,
+        arch: std::env::consts::ARCH,
+        debug_build: cfg!(debug_assertions),
+        isa: IsaReport {
+            known: Isa::known(),
+            available: names(Isa::available()),
+            selected: isa.value.name(),
+            reason: isa.reason,
+        },
+        threads: ThreadsReport {
+            count: threads.value,
+            reason: threads.reason,
+            usable_cpus: limits.usable(),
+            online_cpus: limits.online,
+            affinity: limits.affinity,
+            quota: limits.quota,
+        },
+        memory: MemoryReport { total: memory.total, available: memory.available },
+        model,
+        slow,
+    };
+    if args.json {
+        output::json(&report)?;
+    } else {
+        output::text(&describe(&report)?)?;
+    }
+    error.map_or(Ok(()), |error| Err(error.context("the model can't be run")))
+}
+
+/// Whether matrices of this type have a kernel for int8 activations.
+fn takes_int8(ty: TensorType) -> bool {
+    matches!(
+        ty,
+        TensorType::Q8_0
+            | TensorType::Q4_0
+            | TensorType::Q4_1
+            | TensorType::MLX4_G32
+            | TensorType::MLX4_G64
+            | TensorType::MLX4_G128
+    )
+}
+
+fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
+    let gguf = engine::load(global)?;
+    let engine = Engine::new(&gguf, global)?;
+    let config = engine.model.config();
+    let (int8_matrices, matrices) = engine.model.int8_matrices();
+    let tokenizer = engine.tokenizer(global);
+    let types = TensorType::ALL.iter().filter_map(|&ty| {
+        let of_type = || gguf.tensors().iter().filter(|t| t.ty == ty && t.dims.len() == 2);
+        let tensors = of_type().count();
+        let bytes = of_type().map(|t| t.n_bytes as u64).sum();
+        (tensors > 0).then_some(TypeReport { ty: ty.name(), tensors, bytes, int8: takes_int8(ty) })
+    });
+    Ok(ModelReport {
+        name: engine.name.clone(),
+        architecture: config.architecture.name(),
+        layers: config.n_layers,
+        file_bytes: gguf.n_bytes() as u64,
+        activations: way::activations_name(engine.options.activations),
+        kv_cache: engine.options.kv_type.name(),
+        context: engine.options.context,
+        trained_context: config.context,
+        kv_cache_bytes: engine::kv_bytes(config, &engine.options),
+        weight_bytes_per_token: engine.model.bytes_per_token(),
+        matrices,
+        int8_matrices,
+        chat_template: tokenizer.as_ref().is_ok_and(|t| t.chat_template().is_some()),
+        tokenizer_error: tokenizer.err().map(|error| format!("{error:#}")),
+        types: types.collect(),
+    })
+}
+
+fn slow_machine(isa: &Chosen<Isa>, threads: &Chosen<usize>, limits: &CpuLimits) -> Vec<String> {
+    let mut slow = Vec::new();
+    if cfg!(debug_assertions) {
+        slow.push("this is a debug build: use `cargo run --release`".to_owned());
+    }
+    let fastest = Isa::fastest();
+    if isa.value != fastest {
+        slow.push(format!("the ISA path is {} ({}), {fastest} would be faster", isa.value, isa.reason));
+    } else if fastest == Isa::scalar() {
+        let others = Isa::known().into_iter().filter(|&name| name != fastest.name()).collect::<Vec<_>>();
+        slow.push(format!(
+            "only the scalar path runs on this CPU; faster ones in this build: {}",
+            others.join(", ")
+        ));
+    }
+    let usable = limits.usable();
+    if threads.value > usable {
+        slow.push(format!("{} threads ({}) share {usable} usable CPUs", threads.value, threads.reason));
+    }
+    if usable < limits.online {
+        slow.push(format!("this process may use {usable} of the machine's CPUs ({limits})"));
+    }
+    slow
+}
+
+fn slow_model(model: &ModelReport, memory: Memory, slow: &mut Vec<String>) {
+    if model.activations == "f32" && model.int8_matrices > 0 {
+        slow.push("--activations f32 leaves the int8 kernels unused".to_owned());
+    }
+    for report in model.types.iter().filter(|report| !report.int8) {
+        slow.push(format!(
+            "{} tensors ({}) are {}, which has no int8 kernel: they are multiplied in f32",
+            report.tensors,
+            HumanBytes(report.bytes),
+            report.ty
+        ));
+    }
+    let needed = model.file_bytes + model.kv_cache_bytes;
+    if let Some(available) = memory.available.filter(|&available| available < needed) {
+        slow.push(format!(
+            "the model and a full KV cache take {}, of which {} are available: weights will be read from disk again \
+             and again; --ctx makes the KV cache smaller",
+            HumanBytes(needed),
+            HumanBytes(available)
+        ));
+    }
+}
+
+fn describe(r: &Report) -> Result<String> {
+    let mut text = String::new();
+    let size = |n: Option<u64>| n.map_or_else(|| "unknown".to_owned(), |n| HumanBytes(n).to_string());
+    let build = if r.debug_build { ", debug build" } else { "" };
+    writeln!(text, "halfbyte   {} on {} {}{build}", r.version, r.os, r.arch)?;
+    writeln!(text, "isa        {} ({})", r.isa.selected, r.isa.reason)?;
+    writeln!(
+        text,
+        "           can run: {}; in this build: {}",
+        r.isa.available.join(", "),
+        r.isa.known.join(", ")
+    )?;
+    writeln!(text, "threads    {} ({})", r.threads.count, r.threads.reason)?;
+    writeln!(text, "memory     {} available of {}", size(r.memory.available), size(r.memory.total))?;
+    match &r.model {
+        Some(model) => describe_model(model, &mut text)?,
+        None => writeln!(text, "model      can't be run")?,
+    }
+    if r.slow.is_empty() {
+        writeln!(text, "slow       nothing found")?;
+    }
+    for (i, reason) in r.slow.iter().enumerate() {
+        writeln!(text, "{:10} {reason}", if i == 0 { "slow" } else { "" })?;
+    }
+    Ok(text)
+}
+
+fn describe_model(m: &ModelReport, text: &mut String) -> std::fmt::Result {
+    writeln!(
+        text,
+        "model      {}: {}, {} layers, {}",
+        m.name,
+        m.architecture,
+        m.layers,
+        HumanBytes(m.file_bytes)
+    )?;
+    let int8 = if m.activations == "int8" { m.int8_matrices } else { 0 };
+    let read = HumanBytes(m.weight_bytes_per_token as u64);
+    writeln!(
+        text,
+        "           {read} of weights a token; int8 activations in {int8} of {} matrices",
+        m.matrices
+    )?;
+    let (kv, bytes) = (m.kv_cache, HumanBytes(m.kv_cache_bytes));
+    writeln!(
+        text,
+        "context    {} of {} tokens; {kv} KV cache, {bytes} when full",
+        m.context, m.trained_context
+    )?;
+    match (&m.tokenizer_error, m.chat_template) {
+        (None, true) => writeln!(text, "tokenizer  usable, with a chat template"),
+        (None, false) => writeln!(text, "tokenizer  usable; no chat template, so no `halfbyte chat`"),
+        (Some(error), _) => writeln!(text, "tokenizer  {error}"),
+    }
+}

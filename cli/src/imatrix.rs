@@ -1,0 +1,84 @@
+//! `halfbyte imatrix`: which columns of a model's matrices matter on a text.
+
+use anyhow::{Context as _, Result, bail};
+use halfbyte::calibrate;
+use halfbyte_cpu_kernels::Context;
+use halfbyte_gguf::imatrix::{Format, Imatrix};
+use serde::Serialize;
+
+use super::args::{GlobalArgs, ImatrixArgs, ImatrixFormatArg};
+use super::calibration::{Text, window_length};
+use super::engine::{self, Engine};
+use super::output::{self, note};
+use super::progress::Progress;
+use super::quantize::check_output;
+
+#[derive(Serialize)]
+struct Output<'a> {
+    model: &'a str,
+    output: String,
+    format: &'static str,
+    matrices: usize,
+    /// Of the text; those of merged files are in `chunks`.
+    windows: usize,
+    window: usize,
+    chunks: u32,
+    seconds: f64,
+}
+
+pub(crate) fn run(global: &GlobalArgs, args: &ImatrixArgs) -> Result<()> {
+    let gguf = engine::load(global)?;
+    for input in global.model.iter().chain(&args.merge) {
+        check_output(input, &args.output, args.force)?;
+    }
+    check_output(&args.text, &args.output, args.force)?;
+    let engine = Engine::new(&gguf, global)?;
+    // Found out before the work, not after it.
+    let others =
+        args.merge.iter().map(|path| Imatrix::open(path).with_context(|| path.display().to_string()));
+    let others = others.collect::<Result<Vec<_>>>()?;
+    let context = window_length(global, &engine.model)?;
+    let text =
+        Text::read(&args.text, &engine.tokenizer(global)?, context, args.tokens.unwrap_or(usize::MAX))?;
+
+    let mut progress = Progress::of(text.windows.len(), "windows")?;
+    let ctx = Context { pool: &engine.pool, isa: engine.isa.value };
+    let mut imatrix = text.imatrix()?;
+    let made = calibrate::importance(ctx, &engine.model, &text.windows, &mut imatrix, |n| progress.show(n));
+    if let Err(calibrate::Error::Stopped) = made {
+        bail!("stopped; {} is as it was", args.output.display());
+    }
+    made?;
+    for (other, path) in others.iter().zip(&args.merge) {
+        imatrix.merge(other).with_context(|| path.display().to_string())?;
+    }
+    let (format, name) = match args.format {
+        ImatrixFormatArg::Gguf => (Format::Gguf, "gguf"),
+        ImatrixFormatArg::Dat => (Format::Dat, "dat"),
+    };
+    imatrix.save(&args.output, format)?;
+    let result = Output {
+        model: &engine.name,
+        output: args.output.display().to_string(),
+        format: name,
+        matrices: imatrix.iter().len(),
+        windows: text.windows.len(),
+        window: text.windows.first().map_or(0, Vec::len),
+        chunks: imatrix.chunk_count(),
+        seconds: progress.seconds(),
+    };
+    drop(progress);
+    note!(
+        "{}: {} matrices, {} windows of {} tokens ({} chunks with what was merged), {:.1} s",
+        result.output,
+        result.matrices,
+        result.windows,
+        result.window,
+        result.chunks,
+        result.seconds
+    );
+    if args.json {
+        output::json(&result)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! `halfbyte run`: continue a text.
+
+use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
+
+use crate::embedded;
+use anyhow::{Result, bail};
+use halfbyte::generate::{Generation, Progress, Request, Stop, generate};
+use halfbyte::model::Ranks;
+use halfbyte::speculate::Drafts;
+use halfbyte_tokenizer::Tokenizer;
+use serde::Serialize;
+
+use super::args::{GlobalArgs, RunArgs};
+use super::engine::{self, Engine};
+use super::output::{self, note};
+use super::progress::Waiting;
+use super::ranks::agreed;
+use super::sampling;
+use super::speculation;
+use super::tokenize::special;
+
+/// What other models than the embedded one are given to go on with.
+const PROMPT: &str = "Once upon a time";
+
+#[derive(Serialize)]
+struct Output<'a> {
+    prompt_ids: &'a [u32],
+    ids: &'a [u32],
+    text: &'a str,
+    /// `null` if nothing was fed.
+    prompt_tokens_per_second: Option<f64>,
+    decode_tokens_per_second: Option<f64>,
+    /// Tokens guessed, and those of them that were right; only with `--speculate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drafted: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accepted: Option<usize>,
+}
+
+/// The ids of a prompt. An empty one is the token that begins a text, if the model names it.
+pub(crate) fn prompt_ids(tokenizer: &Tokenizer, prompt: &str, with_special: bool) -> Result<Vec<u32>> {
+    let ids = tokenizer.encode_prompt(prompt, special(with_special))?;
+    match tokenizer.bos_id() {
+        _ if !ids.is_empty() => Ok(ids),
+        Some(bos) => Ok(vec![bos]),
+        None => {
+            bail!("the prompt is empty, and the model names no token that begins a text: give it some text")
+        }
+    }
+}
+
+pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<&dyn Ranks>) -> Result<()> {
+    let gguf = agreed(ranks, engine::load(global), |_| "")?;
+    let loaded = Engine::with_tokenizer(&gguf, global, ranks);
+    let (engine, tokenizer) = agreed(ranks, loaded, |(engine, _)| engine.mark())?;
+    let default = if global.model.is_some() { PROMPT } else { embedded::PROMPT };
+    let prompt = args.prompt.as_deref().unwrap_or(default);
+    let ids = prompt_ids(&tokenizer, prompt, args.special)?;
+    engine.require_fit("the prompt", ids.len())?;
+    let mut sampler = sampling::sampler(&args.sampling)?;
+    let draft_gguf = speculation::open_draft_model(&args.speculation)?;
+    let draft = speculation::draft_engine(draft_gguf.as_ref(), global, &args.speculation, &tokenizer)?;
+    let mut cache = speculation::session(&engine, draft.as_ref(), &args.speculation)?;
+    let request = Request {
+        prompt: &ids,
+        tokenizer: &tokenizer,
+        decoder: tokenizer.continuation_decoder(),
+        max_tokens: args.n,
+    };
+    let mut reading = Some(Waiting::for_prompt(ids.len()));
+    let reply = generate(&mut cache, &mut sampler, request, |step| {
+        match step {
+            Progress::Prompt { done, total } if done == total => {
+                reading = None;
+                // On a terminal the prompt and its continuation read as one text; in a pipe only the latter is there.
+                if !args.json {
+                    show_prompt(prompt);
+                }
+            }
+            Progress::Prompt { done, .. } => reading.iter().for_each(|reading| reading.show(done)),
+            Progress::Text(text) if !args.json => output::text(text)?,
+            Progress::Text(_) | Progress::Token(_) => {}
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    if args.json {
+        return output::json(&Output {
+            prompt_ids: &ids,
+            ids: &reply.ids,
+            text: &reply.text,
+            prompt_tokens_per_second: reply.prompt.per_second(),
+            decode_tokens_per_second: reply.decode.per_second(),
+            drafted: cache.drafts().map(|drafts| drafts.drafted),
+            accepted: cache.drafts().map(|drafts| drafts.accepted),
+        });
+    }
+    output::text("\n")?;
+    report(&engine, &tokenizer, &reply, cache.drafts(), &sampling::summary(&sampler, engine.device.as_ref()));
+    Ok(())
+}
+
+fn show_prompt(prompt: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = write!(stderr, "{prompt}");
+    if !(io::stdout().is_terminal() && io::stderr().is_terminal()) {
+        let _ = writeln!(stderr);
+    }
+}
+
+/// Says how fast it went, on what, and why it ended where that is not plain.
+fn report(
+    engine: &Engine<'_>,
+    tokenizer: &Tokenizer,
+    reply: &Generation,
+    drafts: Option<Drafts>,
+    sampler: &str,
+) {
+    let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |r| format!("{r:.1}"));
+    note!();
+    note!("prompt  {:>5} tokens  {:>8} tokens/s", reply.prompt.tokens, rate(reply.prompt.per_second()));
+    note!("decode  {:>5} tokens  {:>8} tokens/s", reply.decode.tokens, rate(reply.decode.per_second()));
+    speculation::report(drafts);
+    note!("model   {}", engine.name);
+    note!("on      {}", engine.summary());
+    note!("sampler {sampler}");
+    match (reply.stop, reply.ids.last()) {
+        (Stop::ContextFull, _) => {
+            note!(
+                "stopped: the context of {} tokens is full; {}",
+                engine.options.context,
+                engine.context_advice()
+            );
+        }
+        (Stop::EndOfGeneration, Some(&id)) => {
+            note!("stopped: the model ended the text with {}", tokenizer.token_text(id).unwrap_or("a token"));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,21 @@
+//! The program `halfbyte`, run as a user would.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod calibrate;
+mod chat;
+mod comfort;
+mod device;
+mod evaluate;
+#[cfg(feature = "hub")]
+mod hub;
+#[cfg(feature = "hub")]
+#[path = "../../../runner/tests/models/hub_support.rs"]
+mod hub_support;
+mod machine;
+mod model;
+mod quantize;
+mod run;
+mod speculate;
+mod support;
+mod text;

@@ -1,0 +1,322 @@
+//! A plan's 4-bit tensors, rounded with error compensation.
+
+use std::ops::ControlFlow;
+
+use bytemuck::Zeroable;
+use halfbyte_cpu_kernels::{Context, Matrix};
+use halfbyte_q4::gptq::{Factor, Options, Scales, q4_0_rows, q4_1_rows};
+use halfbyte_q4::{BlockQ4_0, BlockQ4_1, GROUP};
+
+use super::moments::Moments;
+use super::{Checkpoint, Error, Fingerprint};
+use sha2::{Digest, Sha256};
+
+use crate::model::{Layerwise, Model, Stage, Visitor};
+use crate::requantize::{self, Format, Plan, Ready, decode, saturate};
+use halfbyte_gguf::TensorInfo;
+
+/// Rows that a thread takes on at a time: enough for a product, few enough for all threads to have some.
+const BATCH: usize = 32;
+
+/// Damping that is not enough is raised tenfold, up to this.
+const MAX_DAMPING: f64 = 1.0;
+
+/// How tensors are rounded.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Recipe {
+    /// Damping and order of the columns.
+    pub options: Options,
+    /// Choose scales by the importance that the plan has for a tensor's columns, instead of by what they cost after
+    /// compensation.
+    pub scales_by_importance: bool,
+}
+
+/// How far a calibration is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Weights of the stages behind it.
+    pub weights: usize,
+    /// Tensors made, in this run or an earlier one.
+    pub tensors: usize,
+}
+
+/// What was out of the ordinary.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Tensors whose second moments needed more damping, and how much.
+    pub damped: Vec<(String, f64)>,
+    /// Tensors whose inputs were all 0, which are rounded as if inputs were uncorrelated.
+    pub unused: Vec<String>,
+}
+
+/// Of all that decides what [`quantize`] makes: the version, the file, the windows, the recipe and the plan.
+pub fn fingerprint(plan: &Plan<'_>, windows: &[Vec<u32>], recipe: Recipe) -> Fingerprint {
+    let mut hash = Sha256::new();
+    hash.update(env!("CARGO_PKG_VERSION"));
+    for bytes in plan.source().contents() {
+        hash.update(bytes);
+    }
+    for window in windows {
+        hash.update((window.len() as u64).to_le_bytes());
+        hash.update(bytemuck::cast_slice(window));
+    }
+    hash.update(format!("{recipe:?}"));
+    for tensor in plan.tensors() {
+        let made = plan.quantized(&tensor.name).map(|(_, _, format, importance)| (format, importance));
+        hash.update(format!("{} {made:?}", tensor.name));
+    }
+    hash.finalize().into()
+}
+
+/// Makes the tensors of `plan` that a stage of `model` reads and that become Q4_0 or Q4_1, from the inputs that
+/// `windows` of tokens give them, and adds them to `checkpoint`. What is there already is not made again. `model` and
+/// `plan` are of the same file.
+///
+/// `go_on` is asked after every window of every stage; if it breaks, so does this, with [`Error::Stopped`], and a later
+/// call with the same arguments goes on where this one was.
+///
+/// # Errors
+/// Those of the model, of the weights and of the checkpoint; [`Error::Moments`]; [`Error::Stopped`].
+pub fn quantize<'m>(
+    ctx: Context<'m>,
+    model: &'m Model<'m>,
+    plan: &Plan<'_>,
+    windows: &[Vec<u32>],
+    recipe: Recipe,
+    checkpoint: &mut Checkpoint,
+    go_on: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Report, Error> {
+    let mut quantizer = Quantizer {
+        ctx,
+        plan,
+        recipe,
+        tied: model.is_tied(),
+        checkpoint,
+        go_on,
+        moments: None,
+        weights: 0,
+        report: Report::default(),
+    };
+    Layerwise::new(model, ctx, windows)?.run(&mut quantizer)?;
+    Ok(quantizer.report)
+}
+
+struct Quantizer<'a, 'p> {
+    ctx: Context<'a>,
+    plan: &'a Plan<'p>,
+    recipe: Recipe,
+    tied: bool,
+    checkpoint: &'a mut Checkpoint,
+    go_on: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
+    /// Those of the stage at hand, once there are any.
+    moments: Option<Moments>,
+    /// Of the stages behind.
+    weights: usize,
+    report: Report,
+}
+
+/// A tensor to be rounded.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    info: &'a TensorInfo,
+    matrix: Matrix<'a>,
+    format: Format,
+    importance: Option<&'a [f32]>,
+    /// Weights beyond it are taken there.
+    cut_off: Option<f32>,
+}
+
+impl Job<'_> {
+    /// Whether error compensation is for it; the other formats just round.
+    fn is_compensated(&self) -> bool {
+        matches!(self.format, Format::Q4_0(_) | Format::Q4_1(_))
+    }
+}
+
+impl Quantizer<'_, '_> {
+    fn job(&self, name: &str) -> Option<Job<'_>> {
+        let (info, matrix, format, importance) = self.plan.quantized(name)?;
+        Some(Job { info, matrix, format, importance, cut_off: self.plan.cut_off(format) })
+    }
+
+    /// Whether a tensor has to be made from second moments.
+    fn is_wanted(&self, name: &str) -> bool {
+        self.job(name).is_some_and(|job| job.is_compensated()) && !self.checkpoint.has(name)
+    }
+
+    fn ask(&mut self) -> Result<(), Error> {
+        let progress = Progress { weights: self.weights, tensors: self.checkpoint.len() };
+        if (self.go_on)(progress).is_break() { Err(Error::Stopped) } else { Ok(()) }
+    }
+
+    /// The factor of the stage's second moments, with more damping if need be.
+    fn factor(&mut self, tensors: &[String]) -> Result<Factor, Error> {
+        let of = || tensors.join(", ");
+        let moments = self.moments.take().unwrap_or_else(|| Moments::new(0));
+        let n = moments.columns();
+        if (0..n).all(|i| moments.sums()[i * n + i] == 0.0) {
+            self.report.unused.push(of());
+        }
+        let mut options = self.recipe.options;
+        loop {
+            match Factor::new(moments.sums(), n, GROUP, options) {
+                Ok(factor) => {
+                    if options != self.recipe.options {
+                        self.report.damped.push((of(), options.damping));
+                    }
+                    return Ok(factor);
+                }
+                Err(halfbyte_q4::Error::NotPositiveDefinite { .. })
+                    if 10.0 * options.damping.max(1e-4) <= MAX_DAMPING =>
+                {
+                    options.damping = 10.0 * options.damping.max(1e-4);
+                }
+                Err(source) => return Err(Error::Moments { tensors: of(), source }),
+            }
+        }
+    }
+
+    /// A tensor's bytes and, if `keep` says so, what they decode to.
+    fn round(&self, job: Job<'_>, factor: Option<&Factor>, keep: bool) -> Result<(Vec<u8>, Vec<f32>), Error> {
+        let (rows, cols) = (job.info.n_rows(), job.info.row_len());
+        let ty = job.format.tensor_type();
+        let row_bytes = cols / ty.block_len() * ty.block_bytes();
+        let mut batches: Vec<Batch> = (0..rows)
+            .step_by(BATCH)
+            .map(|first| Batch { first, rows: BATCH.min(rows - first), made: Ok((Vec::new(), Vec::new())) })
+            .collect();
+        let (ctx, by_importance) = (self.ctx, self.recipe.scales_by_importance);
+        ctx.pool.par_chunks_mut(&mut batches, 1, |_, batch| {
+            let Batch { first, rows, .. } = batch[0];
+            batch[0].made = round_rows(ctx, job, factor, by_importance, first, rows, keep);
+        });
+        let mut bytes = Vec::with_capacity(rows * row_bytes);
+        let mut decoded = Vec::with_capacity(if keep { rows * cols } else { 0 });
+        for batch in batches {
+            let made = batch.made?;
+            bytes.extend(made.0);
+            decoded.extend(made.1);
+        }
+        Ok((bytes, decoded))
+    }
+}
+
+/// Some rows of a tensor.
+struct Batch {
+    first: usize,
+    rows: usize,
+    made: Result<(Vec<u8>, Vec<f32>), requantize::Error>,
+}
+
+fn round_rows(
+    ctx: Context<'_>,
+    job: Job<'_>,
+    factor: Option<&Factor>,
+    by_importance: bool,
+    first: usize,
+    rows: usize,
+    keep: bool,
+) -> Result<(Vec<u8>, Vec<f32>), requantize::Error> {
+    let cols = job.info.row_len();
+    let mut w = vec![0.0; rows * cols];
+    for (r, row) in w.chunks_exact_mut(cols).enumerate() {
+        decode(ctx.isa, &job.matrix, &job.info.name, first + r, row)?;
+        if let Some(limit) = job.cut_off {
+            // Counted where the tensor is written.
+            saturate(row, limit);
+        }
+    }
+    let wrong = |row, source| {
+        let (tensor, ty) = (job.info.name.clone(), job.format.tensor_type());
+        requantize::Error::Encode { tensor, row, ty, source }
+    };
+    let scales = match job.importance {
+        Some(importance) if by_importance => Scales::Weighted(importance),
+        _ => Scales::Compensated,
+    };
+    let mut bytes = Vec::new();
+    let mut decoded = vec![0.0; w.len()];
+    match (factor, job.format) {
+        (Some(factor), Format::Q4_0(_)) => {
+            let mut blocks = vec![BlockQ4_0::ZERO; w.len() / GROUP];
+            q4_0_rows(factor, &w, scales, &mut blocks).map_err(|e| wrong(first, e.into()))?;
+            bytes.extend_from_slice(bytemuck::cast_slice(&blocks));
+            job.format.decode(&bytes, &mut decoded).map_err(|e| wrong(first, e))?;
+        }
+        (Some(factor), Format::Q4_1(_)) => {
+            let mut blocks = vec![BlockQ4_1::zeroed(); w.len() / GROUP];
+            q4_1_rows(factor, &w, scales, &mut blocks).map_err(|e| wrong(first, e.into()))?;
+            bytes.extend_from_slice(bytemuck::cast_slice(&blocks));
+            job.format.decode(&bytes, &mut decoded).map_err(|e| wrong(first, e))?;
+        }
+        _ => {
+            for (r, (w, decoded)) in w.chunks_exact(cols).zip(decoded.chunks_exact_mut(cols)).enumerate() {
+                job.format
+                    .encode(ctx, w, job.importance, &mut bytes, decoded)
+                    .map_err(|e| wrong(first + r, e))?;
+            }
+        }
+    }
+    if !keep {
+        decoded = Vec::new();
+    }
+    Ok((bytes, decoded))
+}
+
+impl Visitor for Quantizer<'_, '_> {
+    type Error = Error;
+
+    fn inputs(&mut self, stage: Stage, x: &[f32], rows: usize) -> Result<(), Error> {
+        self.ask()?;
+        if stage.tensors(self.tied).iter().any(|name| self.is_wanted(name)) {
+            let moments = self.moments.get_or_insert_with(|| Moments::new(x.len() / rows));
+            moments.add(self.ctx, x, rows)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, stage: Stage) -> Result<Vec<Vec<f32>>, Error> {
+        let tensors = stage.tensors(self.tied);
+        let factor = match self.moments {
+            Some(_) => Some(self.factor(&tensors)?),
+            None => None,
+        };
+        // Nothing comes after the output matrix.
+        let keep = stage != Stage::Output;
+        let mut changed = Vec::new();
+        for name in &tensors {
+            changed.push(Vec::new());
+            let Some(job) = self.job(name) else { continue };
+            let n = job.info.n_elements();
+            let found = self
+                .checkpoint
+                .tensor(name)
+                .map_err(|source| requantize::Error::Ready { tensor: name.clone(), source })?;
+            let decoded = if let Some(bytes) = found {
+                let mut decoded = vec![0.0; if keep { n } else { 0 }];
+                if keep {
+                    job.format.decode(&bytes, &mut decoded).map_err(|source| requantize::Error::Encode {
+                        tensor: name.clone(),
+                        row: 0,
+                        ty: job.format.tensor_type(),
+                        source,
+                    })?;
+                }
+                decoded
+            } else {
+                let compensated = job.is_compensated();
+                let (bytes, decoded) = self.round(job, factor.as_ref().filter(|_| compensated), keep)?;
+                if compensated {
+                    self.checkpoint.add(name, &bytes)?;
+                }
+                decoded
+            };
+            changed.pop();
+            changed.push(decoded);
+            self.weights += n;
+        }
+        self.ask()?;
+        Ok(changed)
+    }
+}

@@ -1,0 +1,53 @@
+//! Which columns of a model's matrices matter.
+
+use std::ops::ControlFlow;
+
+use halfbyte_cpu_kernels::Context;
+
+use super::Error;
+use crate::model::{Layerwise, Model, Stage, Visitor};
+use halfbyte_gguf::imatrix::Imatrix;
+
+/// Adds to `imatrix` the squares of the inputs that `windows` of tokens, each from an empty context, give every matrix
+/// of `model`; matrices that read the same inputs get the same sums. The output matrix is among them, by the embedding's
+/// name where the two are tied. Every window counts as a chunk.
+///
+/// `go_on` is asked before each window with the number of those done; if it breaks, so does this, with
+/// [`Error::Stopped`].
+///
+/// # Errors
+/// Those of the model and of the sums; [`Error::Stopped`].
+pub fn importance<'m>(
+    ctx: Context<'m>,
+    model: &'m Model<'m>,
+    windows: &[Vec<u32>],
+    imatrix: &mut Imatrix,
+    mut go_on: impl FnMut(usize) -> ControlFlow<()>,
+) -> Result<(), Error> {
+    let mut adder = Adder { imatrix, tied: model.is_tied() };
+    // One at a time: sums need no more.
+    for (done, window) in windows.iter().enumerate() {
+        if go_on(done).is_break() {
+            return Err(Error::Stopped);
+        }
+        Layerwise::new(model, ctx, std::slice::from_ref(window))?.run(&mut adder)?;
+        adder.imatrix.add_chunks(1)?;
+    }
+    Ok(())
+}
+
+struct Adder<'a> {
+    imatrix: &'a mut Imatrix,
+    tied: bool,
+}
+
+impl Visitor for Adder<'_> {
+    type Error = Error;
+
+    fn inputs(&mut self, stage: Stage, x: &[f32], rows: usize) -> Result<(), Error> {
+        for name in stage.tensors(self.tied) {
+            self.imatrix.add(&name, x, x.len() / rows)?;
+        }
+        Ok(())
+    }
+}

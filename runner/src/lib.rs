@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "quantize")]
+pub mod calibrate;
+pub mod evaluate;
+pub mod generate;
+#[cfg(feature = "hub")]
+pub mod hub;
+pub mod model;
+#[cfg(feature = "quantize")]
+pub mod requantize;
+pub mod sampler;
+pub mod source;
+pub mod speculate;

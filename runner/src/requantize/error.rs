@@ -1,0 +1,110 @@
+//! What stops a conversion or a comparison.
+
+use crate::model;
+use halfbyte_gguf::TensorType;
+
+/// Why a file could not be converted or compared.
+///
+/// Names that come from a file are shown quoted and escaped. Rows and positions count from 0; a position is an index
+/// in its row.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file could not be read or written.
+    #[error(transparent)]
+    Gguf(#[from] halfbyte_gguf::Error),
+    /// A tensor could not be read as a matrix.
+    #[error(transparent)]
+    Tensor(#[from] model::Error),
+    /// An exception that excepts nothing: most likely a typing error.
+    #[error("--keep {pattern:?} matches no tensor of two or more dimensions")]
+    KeepUnmatched {
+        /// The pattern as given.
+        pattern: String,
+    },
+    /// The rows of a tensor are not whole groups of the type it should get.
+    #[error(
+        "tensor {tensor:?} has rows of {got} weights, and {ty} comes in groups of {expected}: give it another type \
+         (--keep '{tensor}=f16')"
+    )]
+    RowLength {
+        /// The tensor's name.
+        tensor: String,
+        /// The type it should get.
+        ty: TensorType,
+        /// Weights in a group.
+        expected: usize,
+        /// Weights in a row.
+        got: usize,
+    },
+    /// Importances that are not one for each column of a tensor.
+    #[error("importance of tensor {tensor:?}: expected {expected} numbers, one a column, got {got}")]
+    Importance {
+        /// The tensor's name.
+        tensor: String,
+        /// Its columns.
+        expected: usize,
+        /// The numbers.
+        got: usize,
+    },
+    /// A tensor made earlier cannot be read back, or is not what it should be.
+    #[error("tensor {tensor:?} as made before")]
+    Ready {
+        /// The tensor's name.
+        tensor: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A weight that is NaN or infinite.
+    #[error("tensor {tensor:?}, row {row}, position {position}: {value} is not a finite weight")]
+    NonFinite {
+        /// The tensor's name.
+        tensor: String,
+        /// Its row.
+        row: usize,
+        /// The weight's position in the row.
+        position: usize,
+        /// The weight.
+        value: f32,
+    },
+    /// A row that the type cannot hold.
+    #[error("tensor {tensor:?}, row {row}, as {ty}")]
+    Encode {
+        /// The tensor's name.
+        tensor: String,
+        /// Its row.
+        row: usize,
+        /// The type it should get.
+        ty: TensorType,
+        /// What is in the way, with the position in the row.
+        source: EncodeError,
+    },
+}
+
+/// Why a row of finite weights does not fit a type.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// Refused by a 4-bit quantizer.
+    #[error(transparent)]
+    Q4(#[from] halfbyte_q4::Error),
+    /// Refused by the 8-bit quantizer.
+    #[error(transparent)]
+    Q8(#[from] halfbyte_q8::Error),
+    /// Larger than the largest half-precision number.
+    #[error("weight {index} of the row is {value}, f16 ends at 65504")]
+    F16 {
+        /// Offset of the weight in the row.
+        index: usize,
+        /// The weight.
+        value: f32,
+    },
+    /// Larger than the largest bfloat16 number.
+    #[error("weight {index} of the row is {value:e}, bf16 ends at 3.3895e38")]
+    BF16 {
+        /// Offset of the weight in the row.
+        index: usize,
+        /// The weight.
+        value: f32,
+    },
+}

@@ -1,0 +1,45 @@
+//! A GGUF file in another type, and how far it is from what it was.
+//!
+//! ```text
+//! plan    every tensor's new type; all that can be refused without the weights is refused here
+//! write   rows --decode--> f32 --quantize--> blocks --decode--> f32: the error, as a reader will see it
+//! ```
+//!
+//! A conversion holds a few rows for each thread in memory, whatever the size of the model. Written to a
+//! [`GgufWriter::create`](halfbyte_gguf::GgufWriter::create), the file appears whole or not at all.
+//!
+//! ```
+//! use halfbyte_gguf::{Gguf, GgufWriter};
+//! use halfbyte::requantize::{Format, Method, Plan};
+//! use std::ops::ControlFlow;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let gguf = halfbyte::embedded::gguf()?;
+//! let plan = Plan::new(&gguf, Format::Q4_0(Method::Max7), &[])?;
+//! let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors())?;
+//! let pool = halfbyte_threadpool::ThreadPool::new(2)?;
+//! let ctx = halfbyte_cpu_kernels::Context::new(&pool)?;
+//! let report = plan.write(ctx, &mut writer, &(), |_| ControlFlow::Continue(()))?.expect("it was not stopped");
+//! assert!(report.iter().all(|tensor| tensor.difference.relative_squared_error() < 0.02));
+//!
+//! let quantized = Gguf::from_vec(writer.finish()?)?;
+//! assert!(3 * quantized.file_bytes() < gguf.file_bytes());
+//! # Ok(()) }
+//! ```
+
+mod compare;
+mod difference;
+mod error;
+mod format;
+mod pattern;
+mod plan;
+mod write;
+
+pub use compare::{Pairing, difference};
+pub use difference::Difference;
+pub(crate) use difference::decode;
+pub use error::{EncodeError, Error};
+pub use format::{Format, Method};
+pub use plan::{Keep, Plan};
+pub(crate) use write::saturate;
+pub use write::{Ready, Written};

@@ -1,0 +1,180 @@
+//! What every tensor becomes, found out before anything is written.
+
+use halfbyte_cpu_kernels::Matrix;
+
+use super::pattern::matches;
+use super::{Error, Format};
+use crate::model;
+use crate::source::Source;
+use halfbyte_gguf::{Metadata, TensorInfo, TensorType};
+
+/// The metadata key of the alignment, which a file may hold as any integer and is written as a u32.
+const ALIGNMENT: &str = "general.alignment";
+
+/// ggml's number for the layout of its blocks, which it has raised twice (`general.quantization_version`).
+const QUANTIZATION_VERSION: u32 = 2;
+
+/// An exception: tensors whose name fits a pattern get another type.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keep {
+    /// For the whole name; `*` is any text, `?` any one character.
+    pub pattern: String,
+    /// The type they get.
+    pub format: Format,
+}
+
+/// A file, and what each of its tensors becomes.
+///
+/// A tensor of one dimension (norm, bias, rope factors) stays as it is, byte for byte and whatever it holds. Every
+/// other one gets the plan's format or that of the last [`Keep`] that matches; if it has the type already, it is
+/// copied and loses nothing.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    pub(super) source: &'a dyn Source,
+    pub(super) steps: Vec<Step<'a>>,
+    metadata: Metadata,
+    tensors: Vec<TensorInfo>,
+    saturate: bool,
+}
+
+/// What is done with a tensor.
+#[derive(Debug)]
+pub(super) enum Step<'a> {
+    /// Copied unseen.
+    Vector,
+    /// Written as F32, which other readers of GGUF want of vectors: from formats that store them otherwise.
+    Widened(Matrix<'a>),
+    /// Written as the format, or copied where that is its type already.
+    Matrix {
+        matrix: Matrix<'a>,
+        format: Format,
+        copy: bool,
+        /// One number a column, if they are not all alike.
+        importance: Option<Vec<f32>>,
+    },
+}
+
+impl<'a> Plan<'a> {
+    /// Decides what the tensors of `source` become. Weights are not looked at yet.
+    ///
+    /// # Errors
+    /// [`Error::KeepUnmatched`], [`Error::RowLength`], and the unsupported type of a tensor of two or more dimensions.
+    pub fn new(source: &'a dyn Source, format: Format, keep: &[Keep]) -> Result<Self, Error> {
+        let is_vector = |info: &TensorInfo| info.dims.len() == 1;
+        for Keep { pattern, .. } in keep {
+            if !source.tensors().iter().any(|t| !is_vector(t) && matches(pattern, &t.name)) {
+                return Err(Error::KeepUnmatched { pattern: pattern.clone() });
+            }
+        }
+        let (mut steps, mut tensors) = (Vec::new(), Vec::new());
+        for info in source.tensors() {
+            if is_vector(info) && source.gguf().is_none() {
+                steps.push(Step::Widened(model::tensor_matrix(source, info)?));
+                tensors.push(TensorInfo::new(&info.name, TensorType::F32, &info.dims)?);
+                continue;
+            }
+            if is_vector(info) {
+                steps.push(Step::Vector);
+                tensors.push(info.clone());
+                continue;
+            }
+            let kept = keep.iter().rev().find(|keep| matches(&keep.pattern, &info.name));
+            let format = kept.map_or(format, |keep| keep.format);
+            let ty = format.tensor_type();
+            if !info.row_len().is_multiple_of(ty.block_len()) {
+                let (expected, got) = (ty.block_len(), info.row_len());
+                return Err(Error::RowLength { tensor: info.name.clone(), ty, expected, got });
+            }
+            let matrix = model::tensor_matrix(source, info)?;
+            steps.push(Step::Matrix { matrix, format, copy: info.ty == ty, importance: None });
+            tensors.push(TensorInfo::new(&info.name, ty, &info.dims)?);
+        }
+        Ok(Self { source, steps, metadata: metadata(source, format), tensors, saturate: false })
+    }
+
+    /// Gives columns the importance that `of` knows for a tensor's name and number of columns. Asked for are the
+    /// tensors whose new format can make use of it; returned are the names of those it does not know, which are
+    /// quantized as without.
+    ///
+    /// # Errors
+    /// Those of `of`; [`Error::Importance`] if its numbers are not one a column.
+    pub fn weigh<E: From<Error>>(
+        &mut self,
+        mut of: impl FnMut(&str, usize) -> Result<Option<Vec<f32>>, E>,
+    ) -> Result<Vec<String>, E> {
+        let mut unknown = Vec::new();
+        for (info, step) in self.source.tensors().iter().zip(&mut self.steps) {
+            let Step::Matrix { format, copy: false, importance, .. } = step else { continue };
+            if !format.takes_importance() {
+                continue;
+            }
+            match of(&info.name, info.row_len())? {
+                None => unknown.push(info.name.clone()),
+                Some(numbers) if numbers.len() != info.row_len() => {
+                    let (expected, got) = (info.row_len(), numbers.len());
+                    return Err(Error::Importance { tensor: info.name.clone(), expected, got }.into());
+                }
+                numbers => *importance = numbers,
+            }
+        }
+        Ok(unknown)
+    }
+
+    /// Takes weights beyond what a type can hold to the end of its range, instead of refusing them.
+    pub fn saturate(&mut self) {
+        self.saturate = true;
+    }
+
+    /// The magnitude at which weights are cut off on their way into `format`, if they are.
+    pub(crate) fn cut_off(&self, format: Format) -> Option<f32> {
+        self.saturate.then(|| format.limit())
+    }
+
+    /// The file.
+    pub(crate) fn source(&self) -> &'a dyn Source {
+        self.source
+    }
+
+    /// The tensor called `name` if it is to be quantized: what it is, its weights, its new format and its columns'
+    /// importance.
+    pub(crate) fn quantized(&self, name: &str) -> Option<(&TensorInfo, Matrix<'a>, Format, Option<&[f32]>)> {
+        let (info, step) =
+            self.source.tensors().iter().zip(&self.steps).find(|(info, _)| info.name == name)?;
+        match step {
+            Step::Matrix { matrix, format, copy: false, importance } => {
+                Some((info, *matrix, *format, importance.as_deref()))
+            }
+            _ => None,
+        }
+    }
+
+    /// The new file's metadata: the old with `general.file_type` and `general.quantization_version` set.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// The new file's tensors, in the order of the old, without offsets.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    /// Weights in all, those of vectors included: what the progress of a conversion counts up to.
+    pub fn n_weights(&self) -> usize {
+        self.tensors.iter().map(TensorInfo::n_elements).sum()
+    }
+}
+
+fn metadata(source: &dyn Source, format: Format) -> Metadata {
+    let mut metadata = source.metadata().clone();
+    // The new file is whole.
+    metadata.remove_all("split.");
+    metadata.set("general.file_type", format.file_type());
+    metadata.set("general.quantization_version", QUANTIZATION_VERSION);
+    if metadata.get(ALIGNMENT).is_some()
+        && let Some(gguf) = source.gguf()
+        && let Ok(alignment) = u32::try_from(gguf.alignment())
+    {
+        metadata.set(ALIGNMENT, alignment);
+    }
+    metadata
+}

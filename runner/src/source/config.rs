@@ -1,0 +1,86 @@
+//! `config.json` as GGUF metadata. What is checked here is that each field is what it should be; that they fit each
+//! other is checked where GGUF files are checked, too: [`crate::model::Config`].
+
+use super::Error;
+use super::json::Object;
+use super::rope;
+use halfbyte_gguf::Metadata;
+
+/// What the tensors' shapes and order depend on.
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) is_llama: bool,
+    pub(super) head_dim: usize,
+    pub(super) n_vocab: usize,
+    /// Whether logits are made with the embedding, if the file says.
+    pub(super) tied: Option<bool>,
+    /// Llama 3's factors of the rotations.
+    pub(super) rope_factors: Option<Vec<f32>>,
+}
+
+/// The metadata of a model with this configuration.
+///
+/// # Errors
+/// A field that is missing, of the wrong type or has no code for its value, by its name.
+pub(super) fn metadata(config: &Object) -> Result<(Metadata, Shape), Error> {
+    let prefix = match config.opt_str("model_type")? {
+        Some("llama") => "llama",
+        Some("qwen2") => "qwen2",
+        Some("qwen3") => "qwen3",
+        _ => return Err(config.unsupported("model_type", "llama, qwen2, qwen3")),
+    };
+    if config.opt_str("hidden_act")?.is_some_and(|name| name != "silu") {
+        return Err(config.unsupported("hidden_act", "silu"));
+    }
+    if config.opt_bool("use_sliding_window")? == Some(true) {
+        return Err(config.unsupported("use_sliding_window", "false"));
+    }
+    let size = |field: &str| {
+        let n = config.u32(field)?;
+        if n == 0 { Err(config.wrong(field, "at least 1")) } else { Ok(n) }
+    };
+    let opt_size = |field: &str| config.get(field).map(|_| size(field)).transpose();
+    let (width, n_heads) = (size("hidden_size")?, size("num_attention_heads")?);
+    let n_kv_heads = opt_size("num_key_value_heads")?.unwrap_or(n_heads);
+    let head_dim = match opt_size("head_dim")? {
+        Some(n) => n,
+        None if width.is_multiple_of(n_heads) => width / n_heads,
+        None => {
+            return Err(config.wrong("hidden_size", format!("a multiple of num_attention_heads, {n_heads}")));
+        }
+    };
+    if !head_dim.is_multiple_of(2) || head_dim > 1 << 20 {
+        return Err(config.wrong("head_dim", format!("an even number, and it is {head_dim}")));
+    }
+    let n_vocab = size("vocab_size")?;
+    let mut m = Metadata::new();
+    m.set("general.architecture", prefix);
+    for (key, value) in [
+        ("context_length", size("max_position_embeddings")?),
+        ("embedding_length", width),
+        ("block_count", size("num_hidden_layers")?),
+        ("feed_forward_length", size("intermediate_size")?),
+        ("attention.head_count", n_heads),
+        ("attention.head_count_kv", n_kv_heads),
+        ("attention.key_length", head_dim),
+        ("attention.value_length", head_dim),
+        ("rope.dimension_count", head_dim),
+        ("vocab_size", n_vocab),
+    ] {
+        m.set(format!("{prefix}.{key}"), value);
+    }
+    let eps = config.opt_f64("rms_norm_eps")?.unwrap_or(1e-6) as f32;
+    if eps <= 0.0 {
+        return Err(config.wrong("rms_norm_eps", "a positive number"));
+    }
+    m.set(format!("{prefix}.attention.layer_norm_rms_epsilon"), eps);
+    let rope_factors = rope::set(config, prefix, head_dim as usize, &mut m)?;
+    let shape = Shape {
+        is_llama: prefix == "llama",
+        head_dim: head_dim as usize,
+        n_vocab: n_vocab as usize,
+        tied: config.opt_bool("tie_word_embeddings")?,
+        rope_factors,
+    };
+    Ok((m, shape))
+}

@@ -1,0 +1,166 @@
+//! Everything that can be wrong with a model directory.
+
+use std::io;
+use std::path::PathBuf;
+
+use halfbyte_gguf as gguf;
+
+/// Why a model could not be opened.
+///
+/// Names that come from a file are quoted, escaped and cut to a readable length.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A GGUF file, or something that a GGUF file could not hold either.
+    #[error(transparent)]
+    Gguf(#[from] gguf::Error),
+    /// A file could not be read.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file is not what it was when the model was opened.
+    #[error(
+        "{} was changed while it was in use: it had {expected} bytes and has {got} (a model in use can be replaced by a \
+         new file, but not be written to)",
+        path.display()
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// Its length when it was opened.
+        expected: u64,
+        /// Its length now.
+        got: u64,
+    },
+    /// A directory without what a model needs.
+    #[error("{} is a directory without {missing}: expected a GGUF file, or a directory with config.json and model.safetensors", path.display())]
+    Incomplete {
+        /// The directory.
+        path: PathBuf,
+        /// What is not there.
+        missing: &'static str,
+    },
+    /// A file longer than any honest one.
+    #[error("{} has {got} bytes: expected at most {limit}", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        got: u64,
+        /// The limit, from [`super::limits`].
+        limit: u64,
+    },
+    /// A file that is not the JSON that it should be.
+    #[error("{}: {message}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line and column.
+        message: String,
+    },
+    /// A field of a JSON file that is missing or makes no sense.
+    #[error("{}: {field} is {got}: expected {expected}", path.display())]
+    Field {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+        /// Its value, or `missing`.
+        got: String,
+        /// What it must be.
+        expected: String,
+    },
+    /// Something that there is no code for.
+    #[error("{}: {field} = {got} is not supported; supported: {supported}", path.display())]
+    Feature {
+        /// The file.
+        path: PathBuf,
+        /// The field.
+        field: String,
+        /// Its value.
+        got: String,
+        /// What there is.
+        supported: &'static str,
+    },
+    /// A safetensors file that is not one.
+    #[error("{}: {message}", path.display())]
+    Safetensors {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// A number that is out of its limits.
+    #[error("{}: {what} is {got}: expected at most {limit}", path.display())]
+    Limit {
+        /// The file.
+        path: PathBuf,
+        /// The number.
+        what: &'static str,
+        /// Its value.
+        got: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// An index that names a file elsewhere.
+    #[error("{}: the file {got} of tensor {tensor} is not a name: expected a file in the same directory", path.display())]
+    IndexPath {
+        /// The index.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// The file as named, quoted.
+        got: String,
+    },
+    /// A tensor that is not in the file that the index names, or is in two files.
+    #[error("tensor {tensor} is {problem}")]
+    Placement {
+        /// The tensor, quoted.
+        tensor: String,
+        /// Where it is and where it is not.
+        problem: String,
+    },
+    /// A tensor stored in a type that there is no code for.
+    #[error("tensor {tensor} has type {got}; supported: F32, F16, BF16, and MLX's affine 4 and 8 bits")]
+    Type {
+        /// The tensor, quoted.
+        tensor: String,
+        /// Its type.
+        got: String,
+    },
+    /// An affine tensor whose parts do not fit each other.
+    #[error("tensor {tensor}: {what} is {got}: expected {expected}")]
+    Affine {
+        /// The tensor, quoted.
+        tensor: String,
+        /// The part.
+        what: &'static str,
+        /// What it is.
+        got: String,
+        /// What it must be.
+        expected: String,
+    },
+    /// A tensor that the architecture does not use: the model would not be the one that the files mean.
+    #[error("tensor {tensor} is not part of the supported architectures (llama, qwen2, qwen3)")]
+    ExtraTensor {
+        /// Its name, quoted.
+        tensor: String,
+    },
+}
+
+impl Error {
+    /// Whether the message names the file, so that nobody else needs to.
+    pub fn names_file(&self) -> bool {
+        match self {
+            Self::Gguf(error) => error.names_file(),
+            Self::Placement { .. } | Self::Type { .. } | Self::Affine { .. } | Self::ExtraTensor { .. } => {
+                false
+            }
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Models as people have them: a GGUF file or split, a Hugging Face directory, an MLX directory.
+//!
+//! Whatever the files, a [`Source`] shows what a GGUF file would: its metadata under GGUF's keys, its tensors under
+//! GGUF's names. The weights stay where they are, in the type that they are stored in. What differs between formats
+//! beyond names is asked of the source: which elements of a head are rotated together ([`Source::rope_order`]), and so
+//! which stored row a GGUF file would have where ([`Source::stored_row`]).
+//!
+//! [`open`] looks at the path: a directory is a [`Checkpoint`], a file GGUF.
+
+mod affine;
+mod checkpoint;
+mod config;
+mod error;
+mod files;
+mod index;
+mod json;
+pub mod limits;
+mod names;
+mod pieces;
+mod rope;
+mod tokenizer;
+
+use std::fmt;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use halfbyte_cpu_kernels::{RopeOrder, Weights};
+
+pub use checkpoint::Checkpoint;
+pub use error::Error;
+use halfbyte_gguf::{self as gguf, Gguf, Metadata, TensorInfo, TensorType, quote};
+#[cfg(feature = "hub")]
+pub(crate) use index::{NAME as INDEX_NAME, is_name};
+
+/// A model's metadata and weights, whatever the files look like.
+pub trait Source: fmt::Debug + Send + Sync {
+    /// What it is, for people: `GGUF v3, alignment 32`.
+    fn format(&self) -> String;
+
+    /// The GGUF file, if it is one.
+    fn gguf(&self) -> Option<&Gguf> {
+        None
+    }
+
+    /// What a GGUF file of the model would say.
+    fn metadata(&self) -> &Metadata;
+
+    /// All tensors, under GGUF's names.
+    fn tensors(&self) -> &[TensorInfo];
+
+    /// The tensor called `name`, or `None` if there is none.
+    fn opt_tensor(&self, name: &str) -> Option<&TensorInfo>;
+
+    /// The tensor called `name`.
+    ///
+    /// # Errors
+    /// [`gguf::Error::MissingTensor`].
+    fn tensor(&self, name: &str) -> Result<&TensorInfo, gguf::Error> {
+        self.opt_tensor(name).ok_or_else(|| gguf::Error::MissingTensor {
+            tensor: quote(name),
+            n_tensors: self.tensors().len(),
+        })
+    }
+
+    /// The weights of a tensor of this source, in place.
+    ///
+    /// # Errors
+    /// An unsupported type; bytes that are not aligned, which only those given by the caller can be.
+    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, gguf::Error>;
+
+    /// The stored bytes of a tensor of this source; of an affine one, its codes.
+    ///
+    /// # Panics
+    /// If `info` is not of this source.
+    fn bytes(&self, info: &TensorInfo) -> &[u8];
+
+    /// Which elements of a head are rotated together, where that is not what GGUF files of the architecture have.
+    fn rope_order(&self) -> Option<RopeOrder> {
+        None
+    }
+
+    /// The row of the stored tensor that a GGUF file has as row `row`; for a tensor of one dimension, the element.
+    fn stored_row(&self, info: &TensorInfo, row: usize) -> usize {
+        let _ = info;
+        row
+    }
+
+    /// The bytes of all its files.
+    fn n_bytes(&self) -> usize {
+        self.contents().iter().map(|bytes| bytes.len()).sum()
+    }
+
+    /// What its files hold: for recognising it again.
+    fn contents(&self) -> Vec<&[u8]>;
+
+    /// Tells the system that the files' pages are not needed for now; they come back when they are read.
+    fn release_pages(&self) {}
+}
+
+impl Source for Gguf {
+    fn format(&self) -> String {
+        let parts = match self.n_parts() {
+            1 => String::new(),
+            n => format!(" in {n} parts"),
+        };
+        format!("GGUF v{}{parts}, alignment {}", self.version(), self.alignment())
+    }
+
+    fn gguf(&self) -> Option<&Gguf> {
+        Some(self)
+    }
+
+    fn metadata(&self) -> &Metadata {
+        self.metadata()
+    }
+
+    fn tensors(&self) -> &[TensorInfo] {
+        self.tensors()
+    }
+
+    fn opt_tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.opt_tensor(name)
+    }
+
+    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, gguf::Error> {
+        block_weights(info, self.bytes(info))
+    }
+
+    fn bytes(&self, info: &TensorInfo) -> &[u8] {
+        self.bytes(info)
+    }
+
+    fn contents(&self) -> Vec<&[u8]> {
+        self.contents().collect()
+    }
+
+    fn release_pages(&self) {
+        self.release_pages();
+    }
+}
+
+/// The weights of a tensor in one of GGUF's types.
+fn block_weights<'a>(info: &TensorInfo, bytes: &'a [u8]) -> Result<Weights<'a>, gguf::Error> {
+    Ok(match info.ty {
+        TensorType::F32 => Weights::F32(gguf::view(info, bytes)?),
+        TensorType::F16 => Weights::F16(gguf::view(info, bytes)?),
+        TensorType::BF16 => Weights::Bf16(gguf::view(info, bytes)?),
+        TensorType::Q8_0 => Weights::Q8_0(gguf::view(info, bytes)?),
+        TensorType::Q4_0 => Weights::Q4_0(gguf::view(info, bytes)?),
+        TensorType::Q4_1 => Weights::Q4_1(gguf::view(info, bytes)?),
+        TensorType::Q4_K => Weights::Q4K(gguf::view(info, bytes)?),
+        TensorType::Q6_K => Weights::Q6K(gguf::view(info, bytes)?),
+        ty => return Err(gguf::Error::UnsupportedType { tensor: quote(&info.name), ty }),
+    })
+}
+
+/// An opened model of any format.
+#[derive(Debug)]
+pub struct ModelFile {
+    source: Box<dyn Source>,
+    /// The files that are mapped, and what they were like when they were opened.
+    stamps: Vec<Stamp>,
+}
+
+/// A file as it was found.
+#[derive(Debug)]
+struct Stamp {
+    path: PathBuf,
+    len: u64,
+    modified: Option<SystemTime>,
+}
+
+impl ModelFile {
+    /// A source that needs no files.
+    pub fn in_memory(source: impl Source + 'static) -> Self {
+        Self { source: Box::new(source), stamps: Vec::new() }
+    }
+
+    /// Finds out whether the files are what they were when they were opened: weights that were read in between are
+    /// then those of one model.
+    ///
+    /// # Errors
+    /// [`Error::Changed`], naming the file.
+    pub fn require_unchanged(&self) -> Result<(), Error> {
+        for stamp in &self.stamps {
+            let now = Stamp::of(&stamp.path)?;
+            if (now.len, now.modified) != (stamp.len, stamp.modified) {
+                let Stamp { path, len, .. } = stamp;
+                return Err(Error::Changed { path: path.clone(), expected: *len, got: now.len });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Result<Self, Error> {
+        let wrong = |source| Error::Read { path: path.to_owned(), source };
+        let metadata = std::fs::metadata(path).map_err(wrong)?;
+        Ok(Self { path: path.to_owned(), len: metadata.len(), modified: metadata.modified().ok() })
+    }
+}
+
+impl Deref for ModelFile {
+    type Target = dyn Source;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.source
+    }
+}
+
+/// The safetensors files that the index in `directory` names, which is there.
+///
+/// # Errors
+/// A file that is no index, or names files elsewhere.
+#[cfg(feature = "hub")]
+pub(crate) fn indexed_files(directory: &Path) -> Result<Vec<String>, Error> {
+    Ok(index::read(directory)?.map_or_else(Vec::new, |index| index.files()))
+}
+
+/// Opens the model at `path`: a GGUF file, the first part of a split one, or a directory with `config.json` and
+/// safetensors files. The weights are not read.
+///
+/// # Errors
+/// Whatever is wrong with the files, by name.
+pub fn open(path: &Path) -> Result<ModelFile, Error> {
+    if path.is_dir() {
+        let checkpoint = Checkpoint::open(path)?;
+        let stamps = checkpoint.files().map(Stamp::of).collect::<Result<_, _>>()?;
+        return Ok(ModelFile { source: Box::new(checkpoint), stamps });
+    }
+    let gguf = Gguf::open(path)?;
+    let stamps = gguf.files(path).iter().map(|path| Stamp::of(path)).collect::<Result<_, _>>()?;
+    Ok(ModelFile { source: Box::new(gguf), stamps })
+}

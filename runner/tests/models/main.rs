@@ -1,0 +1,27 @@
+//! Models from file to reply.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../../../examples/examples/export_checkpoint.rs"]
+mod export_checkpoint;
+
+mod architectures;
+mod batch;
+mod calibrate;
+mod checkpoints;
+mod embedded_model;
+mod generate;
+#[cfg(feature = "hub")]
+mod hub;
+#[cfg(feature = "hub")]
+mod hub_support;
+mod packed;
+mod ranks;
+mod smollm2_model;
+mod source_hostile;
+mod source_support;
+mod source_tokenizers;
+mod speculate;
+mod split;

@@ -1,0 +1,116 @@
+//! A server for clients of OpenAI's API: `halfbyte serve`.
+//!
+//! ```text
+//! HTTP (one thread): checks, chat template, tokenizer -> queue -> scheduler (the calling thread and its pool)
+//!        client <- JSON or server-sent events <- text, a channel a reply <-'
+//! ```
+//!
+//! | route | what |
+//! |---|---|
+//! | `POST /v1/chat/completions`, `POST /v1/completions` | a reply, whole or streamed |
+//! | `GET /v1/models`, `GET /v1/models/{id}` | the model |
+//! | `GET /health` | whether the server answers; needs no key |
+//! | `GET /metrics` | counters for Prometheus |
+//! | `GET /` | a page to chat in |
+
+mod guard;
+mod http;
+mod metrics;
+mod page;
+pub mod requests;
+mod response;
+mod scheduler;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use halfbyte::model::Session;
+use halfbyte::sampler::SamplerConfig;
+use halfbyte_tokenizer::Tokenizer;
+use metrics::Metrics;
+use scheduler::Scheduler;
+
+/// How to serve.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// What clients call the model.
+    pub model_name: String,
+    /// What requests must bring as a bearer token; `None`: nothing.
+    pub api_key: Option<String>,
+    /// Requests that may wait for a slot; further ones are refused. At least 1.
+    pub queue: usize,
+    /// Bytes that a request's body may have.
+    pub max_body: usize,
+    /// How to sample where a request says nothing.
+    pub sampling: SamplerConfig,
+}
+
+impl ServeOptions {
+    /// No key, 64 waiting requests, bodies of up to 4 MiB.
+    pub fn new(model_name: impl Into<String>) -> Self {
+        Self {
+            model_name: model_name.into(),
+            api_key: None,
+            queue: 64,
+            max_body: 4 << 20,
+            sampling: SamplerConfig::default(),
+        }
+    }
+}
+
+/// Why the server ended, or did not begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// No contexts were given.
+    #[error("no slots: expected at least one context to make replies in")]
+    NoSlots,
+    /// The socket can't be used.
+    #[error("cannot serve on {address}")]
+    Socket {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The counters can't be set up.
+    #[error(transparent)]
+    Metrics(#[from] prometheus::Error),
+}
+
+/// Serves on `listener` until `stop` is done and the replies under way then have come to their end.
+///
+/// As many replies are made at once as there are `sessions`, which are of one model with one kind of options; what they
+/// hold is forgotten. Each reply has the tokens that it would have alone. On a loopback address only requests for a loopback
+/// host are answered, so that no web page can reach the server under a name of its own.
+///
+/// # Errors
+/// [`ServeError::NoSlots`], [`ServeError::Metrics`], [`ServeError::Socket`].
+pub fn serve(
+    sessions: Vec<Session<'_>>,
+    tokenizer: Tokenizer,
+    options: ServeOptions,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), ServeError> {
+    let Some(context) = sessions.first().map(|session| session.options().context) else {
+        return Err(ServeError::NoSlots);
+    };
+    let tokenizer = Arc::new(tokenizer);
+    let metrics = Arc::new(Metrics::new()?);
+    let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+    let (sender, jobs) = std::sync::mpsc::sync_channel(options.queue.max(1));
+    let app = http::App::new(Arc::clone(&tokenizer), options, sender, Arc::clone(&metrics), context, address);
+    std::thread::scope(|scope| {
+        // The channel ends with the server, and the scheduler with the channel.
+        let server = scope.spawn(move || http::run(app, listener, stop));
+        Scheduler::new(sessions, &tokenizer, metrics).run(&jobs);
+        // Owned here, so that it is gone if the scheduler panics: the server then says that nobody computes.
+        drop(jobs);
+        match server.join() {
+            Ok(served) => served.map_err(|source| ServeError::Socket { address, source }),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}

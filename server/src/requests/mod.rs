@@ -1,0 +1,182 @@
+//! What clients of OpenAI's API ask for: bodies of requests, read and checked up to the point where a model is needed.
+//!
+//! ```text
+//! body -> fields -> chat template -> tokens -> length, sampler, stop strings -> Asked
+//!   '-------'-----------'--------------'-----------'-> ApiError, which says what was expected
+//! ```
+//!
+//! No socket is needed for it, nor the feature `serve`, whose server reads its requests here.
+
+mod body;
+mod error;
+mod stops;
+
+pub use error::{ApiError, ErrorBody, ErrorFields};
+pub use stops::{Passed, Stops};
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+
+use body::{ChatRequest, Common, Prompt, TextRequest};
+use halfbyte::sampler::{Sampler, SamplerConfig};
+use halfbyte_tokenizer::chat::{ChatError, ChatOptions, ChatTemplate, Message};
+use halfbyte_tokenizer::{Special, Tokenizer};
+
+/// The two kinds of request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// `POST /v1/chat/completions`: the next turn of a conversation.
+    Chat,
+    /// `POST /v1/completions`: more of a text.
+    Text,
+}
+
+/// A request that can be answered.
+#[derive(Debug)]
+pub struct Asked {
+    /// What kind it is.
+    pub form: Form,
+    /// At least one token and no more than a context holds, all of them the model's.
+    pub prompt: Vec<u32>,
+    /// As the request wants it, or the reader does.
+    pub sampler: Sampler,
+    /// At least 1.
+    pub max_tokens: usize,
+    /// The texts that end the reply.
+    pub stops: Stops,
+    /// Whether the reply comes in pieces.
+    pub stream: bool,
+    /// Whether these end with the numbers of tokens.
+    pub include_usage: bool,
+}
+
+/// Reads requests to one model.
+#[derive(Debug)]
+pub struct Reader {
+    tokenizer: Arc<Tokenizer>,
+    /// Or why there is none.
+    template: Result<ChatTemplate, ChatError>,
+    model_name: String,
+    sampling: SamplerConfig,
+    context: usize,
+}
+
+impl Reader {
+    /// For a model that clients call `model_name`, in contexts of so many tokens; `sampling` is for what requests do not say.
+    pub fn new(
+        tokenizer: Arc<Tokenizer>,
+        model_name: impl Into<String>,
+        sampling: SamplerConfig,
+        context: usize,
+    ) -> Self {
+        let template = ChatTemplate::new(&tokenizer);
+        Self { tokenizer, template, model_name: model_name.into(), sampling, context }
+    }
+
+    /// What `body` asks for. `seed` is for requests that have none.
+    ///
+    /// # Errors
+    /// What is wrong with it, with a status from 400 to 499.
+    pub fn read(&self, form: Form, body: &[u8], seed: u64) -> Result<Asked, ApiError> {
+        match form {
+            Form::Chat => {
+                let request: ChatRequest = parse(body)?;
+                self.check_model(&request.common)?;
+                let (messages, max_tokens) = (request.messages()?, request.max_tokens()?);
+                self.asked(form, self.render(&messages)?, &request.common, max_tokens, seed)
+            }
+            Form::Text => {
+                let request: TextRequest = parse(body)?;
+                self.check_model(&request.common)?;
+                let (prompt, max_tokens) = (request.prompt()?, request.max_tokens()?);
+                self.asked(form, self.encode(prompt)?, &request.common, max_tokens, seed)
+            }
+        }
+    }
+
+    fn check_model(&self, common: &Common) -> Result<(), ApiError> {
+        common.model.as_deref().map_or(Ok(()), |name| self.check_model_name(name))
+    }
+
+    /// Refuses another name than the model's.
+    ///
+    /// # Errors
+    /// Status 404.
+    pub fn check_model_name(&self, name: &str) -> Result<(), ApiError> {
+        let served = &self.model_name;
+        if name == served {
+            return Ok(());
+        }
+        let name: String = name.chars().take(100).collect();
+        let message = format!("there is no model {name:?} here: expected {served:?}, or none to be named");
+        let mut error = ApiError::new(404, Some("model_not_found"), message);
+        error.body.error.param = Some("model".to_owned());
+        Err(error)
+    }
+
+    /// The conversation as the model's template writes it.
+    fn render(&self, messages: &[Message]) -> Result<Vec<u32>, ApiError> {
+        let refused = |error: &ChatError| ApiError::invalid("messages", error.to_string());
+        let template = self.template.as_ref().map_err(refused)?;
+        let prompt = template.prompt(&self.tokenizer, messages, &ChatOptions::default());
+        prompt.map(|prompt| prompt.ids).map_err(|error| refused(&error))
+    }
+
+    fn encode(&self, prompt: Prompt) -> Result<Vec<u32>, ApiError> {
+        let ids = match prompt {
+            Prompt::Text(text) => self
+                .tokenizer
+                .encode_prompt(&text, Special::Off)
+                .map_err(|error| ApiError::invalid("prompt", error.to_string()))?,
+            Prompt::Ids(ids) => ids,
+        };
+        let n_vocab = self.tokenizer.n_vocab();
+        if let Some(id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
+            let message = format!("prompt has the token {id}: expected ids below {n_vocab}");
+            return Err(ApiError::invalid("prompt", message));
+        }
+        Ok(ids)
+    }
+
+    fn asked(
+        &self,
+        form: Form,
+        mut prompt: Vec<u32>,
+        common: &Common,
+        max_tokens: Option<usize>,
+        seed: u64,
+    ) -> Result<Asked, ApiError> {
+        let field = if form == Form::Chat { "messages" } else { "prompt" };
+        if prompt.is_empty() {
+            // An empty text is the token that begins one.
+            let bos = self.tokenizer.bos_id().ok_or_else(|| {
+                ApiError::invalid(field, format!("{field} has no tokens: expected some text"))
+            })?;
+            prompt.push(bos);
+        }
+        if prompt.len() > self.context {
+            let (got, context) = (prompt.len(), self.context);
+            let message = format!("{field} is {got} tokens long, the context holds {context}");
+            let mut error = ApiError::invalid(field, message);
+            error.body.error.code = Some("context_length_exceeded");
+            return Err(error);
+        }
+        let config = common.sampling(self.sampling, seed)?;
+        let sampler = Sampler::new(config).map_err(|error| ApiError::new(400, None, error.to_string()))?;
+        Ok(Asked {
+            form,
+            prompt,
+            sampler,
+            max_tokens: max_tokens.unwrap_or(usize::MAX),
+            stops: Stops::new(common.stops()?),
+            stream: common.stream == Some(true),
+            include_usage: common.include_usage(),
+        })
+    }
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body)
+        .map_err(|error| ApiError::new(400, None, format!("the body is not what it should be: {error}")))
+}

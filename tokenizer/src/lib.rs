@@ -1,0 +1,327 @@
+//! Text to token ids and back, from a model file's own vocabulary.
+//!
+//! Two families, named as GGUF files name them:
+//!
+//! - `gpt2`: byte-level BPE. The text is cut into pieces by one of the
+//!   [pre-tokenizers](SUPPORTED_PRE), the bytes of each piece are merged by rank.
+//! - `llama`: SentencePiece BPE. Neighbours are merged by score, characters
+//!   without a token become byte tokens, and a text starts with a space.
+//!
+//! Ids equal llama.cpp's for the same file, with one difference that is meant:
+//! [what a user types never becomes a control token](Special::Off), not even
+//! where merges would lead to one.
+//!
+//! ```
+//! use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
+//!
+//! let tokens = ["<|end|>", "h", "i", "hi", "<", "|", "e", "n", "d", ">"];
+//! let spec = TokenizerSpec {
+//!     model: "gpt2".into(),
+//!     pre: Some("gpt-2".into()),
+//!     tokens: tokens.map(String::from).into(),
+//!     token_types: vec![3, 1, 1, 1, 1, 1, 1, 1, 1, 1],
+//!     merges: vec!["h i".into()],
+//!     ..TokenizerSpec::default()
+//! };
+//! let tokenizer = Tokenizer::new(&spec)?;
+//! assert_eq!(tokenizer.encode("hi<|end|>", Special::On)?, [3, 0]);
+//! assert_eq!(tokenizer.encode("hi<|end|>", Special::Off)?, [3, 4, 5, 6, 7, 8, 5, 9]);
+//! assert_eq!(tokenizer.decode(&[3, 0], Special::Off)?, "hi");
+//! # Ok::<(), halfbyte_tokenizer::TokenizerError>(())
+//! ```
+
+mod bpe;
+mod bytes;
+pub mod chat;
+mod error;
+mod pre;
+mod spec;
+mod special;
+mod spm;
+mod stream;
+mod vocab;
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
+
+use bpe::ByteLevelBpe;
+use special::{Fragment, SpecialTokens};
+use spm::SentencePiece;
+use vocab::{Alphabet, Vocab};
+
+pub use error::TokenizerError;
+pub use pre::SUPPORTED_PRE;
+pub use spec::NFC_KEY;
+pub use spec::TokenizerSpec;
+pub use stream::StreamDecoder;
+pub use vocab::TokenKind;
+
+/// The tokenizer families that are understood.
+pub const SUPPORTED_MODELS: [&str; 2] = ["gpt2", "llama"];
+
+/// Whether the names of control tokens mean the tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// They are text: for everything a user wrote. User-defined tokens, which
+    /// are text with a token of its own, are still matched.
+    Off,
+    /// They are the tokens: for text the program or the model's template wrote.
+    On,
+}
+
+/// A tokenizer, immutable and shareable between threads.
+#[derive(Debug)]
+pub struct Tokenizer {
+    vocab: Vocab,
+    special: SpecialTokens,
+    model: Model,
+    add_bos: bool,
+    add_eos: bool,
+    /// Whether text is composed before it is cut.
+    nfc: bool,
+    chat_template: Option<String>,
+}
+
+#[derive(Debug)]
+enum Model {
+    Bpe(Box<ByteLevelBpe>),
+    SentencePiece(Box<SentencePiece>),
+}
+
+impl Tokenizer {
+    /// Checks a description and builds its tokenizer.
+    ///
+    /// # Errors
+    /// Any [`TokenizerError`] but those about texts and ids: an unsupported
+    /// family or pre-tokenizer, tables that do not fit each other, duplicate
+    /// tokens, merges of tokens that are not there, ids out of range.
+    pub fn new(spec: &TokenizerSpec) -> Result<Self, TokenizerError> {
+        let is_llama = match spec.model.as_str() {
+            "gpt2" => false,
+            "llama" => true,
+            _ => return Err(TokenizerError::UnsupportedModel { got: spec.model.clone() }),
+        };
+        let vocab = Vocab::new(spec, if is_llama { Alphabet::Plain } else { Alphabet::ByteLevel })?;
+        let model = if is_llama {
+            Model::SentencePiece(Box::new(SentencePiece::new(spec, &vocab)?))
+        } else {
+            Model::Bpe(Box::new(ByteLevelBpe::new(spec, &vocab)?))
+        };
+        let add_bos = spec.add_bos.unwrap_or(is_llama || spec.pre.as_deref() == Some("llama-bpe"));
+        let add_eos = spec.add_eos.unwrap_or(false);
+        for (add, id, what) in [(add_bos, vocab.special.bos, "bos"), (add_eos, vocab.special.eos, "eos")] {
+            if add && id.is_none() {
+                return Err(TokenizerError::NoSpecialId { what });
+            }
+        }
+        let special = SpecialTokens::new(&vocab);
+        let (nfc, chat_template) = (spec.nfc, spec.chat_template.clone());
+        Ok(Self { vocab, special, model, add_bos, add_eos, nfc, chat_template })
+    }
+
+    /// The ids of a text, with no token added at either end.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Unencodable`], only from a `llama` vocabulary with neither
+    /// byte tokens nor an unknown token.
+    pub fn encode(&self, text: &str, special: Special) -> Result<Vec<u32>, TokenizerError> {
+        match special {
+            Special::Off => self.encode_trusted(text, &[]),
+            Special::On => self.encode_trusted(text, std::slice::from_ref(&(0..text.len()))),
+        }
+    }
+
+    /// [`Tokenizer::encode`] for a whole prompt: with the beginning and end tokens that the
+    /// model asks for, the first not doubled.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_prompt(&self, text: &str, special: Special) -> Result<Vec<u32>, TokenizerError> {
+        let mut ids = self.with_bos(self.encode(text, special)?);
+        if let (true, Some(eos)) = (self.add_eos, self.vocab.special.eos) {
+            ids.push(eos);
+        }
+        Ok(ids)
+    }
+
+    /// The ids of a text of which only some parts may contain control tokens.
+    ///
+    /// The rest is text to the last character: a name that reaches out of the
+    /// trusted parts is not matched. Where no control token stands between,
+    /// trusted and other parts are tokenized together, as one text, so the ids
+    /// are those of the whole text with [`Special::On`] as long as the other
+    /// parts do not spell a control token.
+    ///
+    /// `trusted`: byte ranges, sorted and disjoint.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_trusted(&self, text: &str, trusted: &[Range<usize>]) -> Result<Vec<u32>, TokenizerError> {
+        let mut joined: Vec<Range<usize>> = Vec::with_capacity(trusted.len());
+        for range in trusted.iter().filter(|r| !r.is_empty()) {
+            match joined.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => joined.push(range.clone()),
+            }
+        }
+        let mut ids = Vec::new();
+        let mut after_token = true;
+        for fragment in self.special.partition(text, &joined) {
+            match fragment {
+                Fragment::Token(id) => ids.push(id),
+                Fragment::Text(ref range) => {
+                    let part = &text[range.clone()];
+                    match &self.model {
+                        // After control tokens were found: what is composed here is text.
+                        Model::Bpe(model) if self.nfc => model.encode(&composed(part), &mut ids)?,
+                        Model::Bpe(model) => model.encode(part, &mut ids)?,
+                        Model::SentencePiece(model) => {
+                            model.encode(&self.vocab, part, after_token, &mut ids)?;
+                        }
+                    }
+                }
+            }
+            after_token = matches!(fragment, Fragment::Token(_));
+        }
+        Ok(ids)
+    }
+
+    /// Puts the beginning token in front if the model asks for it and it is not there.
+    pub(crate) fn with_bos(&self, mut ids: Vec<u32>) -> Vec<u32> {
+        if let (true, Some(bos)) = (self.add_bos, self.vocab.special.bos)
+            && ids.first() != Some(&bos)
+        {
+            ids.insert(0, bos);
+        }
+        ids
+    }
+
+    /// The text of ids: the start of a text, so a leading space that encoding added is taken off.
+    ///
+    /// Bytes that are not UTF-8 become U+FFFD. Control tokens are written by
+    /// name with [`Special::On`] and left out with [`Special::Off`].
+    ///
+    /// # Errors
+    /// [`TokenizerError::IdOutOfRange`].
+    pub fn decode(&self, ids: &[u32], special: Special) -> Result<String, TokenizerError> {
+        let mut decoder = self.text_decoder();
+        if special == Special::On {
+            decoder = decoder.with_control_tokens();
+        }
+        let mut text = String::new();
+        for &id in ids {
+            text.push_str(decoder.push(id)?);
+        }
+        text.push_str(decoder.finish());
+        Ok(text)
+    }
+
+    /// A decoder for a text from its start: takes off a leading space that encoding added.
+    pub fn text_decoder(&self) -> StreamDecoder<'_> {
+        let strip = matches!(&self.model, Model::SentencePiece(m) if m.add_space_prefix());
+        StreamDecoder::new(self, strip)
+    }
+
+    /// A decoder for what follows other text, such as a continuation of a prompt: keeps every space.
+    pub fn continuation_decoder(&self) -> StreamDecoder<'_> {
+        StreamDecoder::new(self, false)
+    }
+
+    /// The bytes a token writes, which need not be whole characters.
+    ///
+    /// Control and unknown tokens write their name with [`Special::On`] and
+    /// nothing with [`Special::Off`].
+    ///
+    /// # Errors
+    /// [`TokenizerError::IdOutOfRange`].
+    pub fn piece_bytes(&self, id: u32, special: Special) -> Result<&[u8], TokenizerError> {
+        let bytes = self.vocab.bytes(id);
+        let bytes = bytes.ok_or(TokenizerError::IdOutOfRange { got: id, n_vocab: self.n_vocab() })?;
+        Ok(if special == Special::Off && self.is_control(id) { &[] } else { bytes })
+    }
+
+    /// The number of tokens; ids are below it.
+    pub fn n_vocab(&self) -> usize {
+        self.vocab.len()
+    }
+
+    /// The token that begins a text.
+    pub fn bos_id(&self) -> Option<u32> {
+        self.vocab.special.bos
+    }
+
+    /// The token that ends a text.
+    pub fn eos_id(&self) -> Option<u32> {
+        self.vocab.special.eos
+    }
+
+    /// The token for what cannot be written.
+    pub fn unk_id(&self) -> Option<u32> {
+        self.vocab.special.unk
+    }
+
+    /// The padding token.
+    pub fn pad_id(&self) -> Option<u32> {
+        self.vocab.special.pad
+    }
+
+    /// Whether a prompt starts with [`Tokenizer::bos_id`].
+    pub fn add_bos(&self) -> bool {
+        self.add_bos
+    }
+
+    /// Whether a prompt ends with [`Tokenizer::eos_id`].
+    pub fn add_eos(&self) -> bool {
+        self.add_eos
+    }
+
+    /// Whether a reply ends with this token: the end of the text, of the turn or of the message.
+    pub fn is_eog(&self, id: u32) -> bool {
+        self.vocab.end_of_generation().binary_search(&id).is_ok()
+    }
+
+    /// The tokens that end a reply, in order.
+    pub fn eog_ids(&self) -> &[u32] {
+        self.vocab.end_of_generation()
+    }
+
+    /// Whether the token is a control or unknown token, which a user's text never contains by name.
+    pub fn is_control(&self, id: u32) -> bool {
+        matches!(self.kind(id), Some(TokenKind::Control | TokenKind::Unknown))
+    }
+
+    /// The control and unknown tokens with their names, in order of id.
+    pub fn control_tokens(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.vocab.iter().filter(|&(id, _)| self.is_control(id))
+    }
+
+    /// What a token is for, or `None` for an id out of range.
+    pub fn kind(&self, id: u32) -> Option<TokenKind> {
+        self.vocab.kind(id)
+    }
+
+    /// A token's text as the vocabulary stores it, or `None` for an id out of range.
+    pub fn token_text(&self, id: u32) -> Option<&str> {
+        self.vocab.text(id)
+    }
+
+    /// The token stored with this text, of whatever kind.
+    pub fn token_id(&self, text: &str) -> Option<u32> {
+        self.vocab.id(text)
+    }
+
+    /// The model's chat template, if it has one.
+    pub fn chat_template(&self) -> Option<&str> {
+        self.chat_template.as_deref()
+    }
+}
+
+/// `text` in Unicode's form NFC, by the tables that the `tokenizers` crate has.
+fn composed(text: &str) -> Cow<'_, str> {
+    match is_nfc_quick(text.chars()) {
+        IsNormalized::Yes => Cow::Borrowed(text),
+        _ => Cow::Owned(text.nfc().map(|(c, _)| c).collect()),
+    }
+}
