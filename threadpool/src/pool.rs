@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::affinity::pin;
 use crate::board::{Board, Job, in_item};
+use crate::disjoint::DisjointMut;
 use crate::fork::Process;
 use crate::lanes::{Lanes, MAX_LANES};
 use crate::panics::{FirstPanic, for_each};
@@ -201,16 +202,12 @@ impl ThreadPool {
     {
         let len = data.len();
         let chunk_len = if chunk_len == 0 { self.default_chunk(len) } else { chunk_len };
-        let parts = Parts(data.as_mut_ptr());
+        let data = DisjointMut::new(data);
         self.par_ranges(len.div_ceil(chunk_len), 1, |range| {
             let i = range.start;
             let start = i * chunk_len;
-            let part_len = chunk_len.min(len - start);
-            // SAFETY: i < ceil(len / chunk_len), so start < len.
-            let first = unsafe { parts.first().add(start) };
-            // SAFETY: `data` is borrowed mutably until this call returns; the part lies within it, and no other
-            // thread has it, since each `i` is claimed once and parts do not overlap. T is Send.
-            let part = unsafe { std::slice::from_raw_parts_mut(first, part_len) };
+            // SAFETY: each `i` is claimed once, and parts of different `i` do not overlap.
+            let part = unsafe { data.part(start, chunk_len.min(len - start)) };
             f(i, part);
         });
     }
@@ -283,18 +280,6 @@ impl std::fmt::Debug for ThreadPool {
         f.debug_struct("ThreadPool").field("threads", &self.threads()).finish_non_exhaustive()
     }
 }
-
-/// Where a slice starts, for the threads that take it apart.
-struct Parts<T>(*mut T);
-
-impl<T> Parts<T> {
-    fn first(&self) -> *mut T {
-        self.0
-    }
-}
-
-// SAFETY: sharing it shares only an address; what threads do with it is argued where they do.
-unsafe impl<T: Send> Sync for Parts<T> {}
 
 #[cfg(test)]
 #[cfg(not(loom))]

@@ -313,7 +313,7 @@ impl<P: Source> PanelsTimesTokens<'_, P> {
         }
         for (p, total) in panels.into_iter().zip(totals) {
             let (first, valid) = (p * LANES, LANES.min(self.product.rows - p * LANES));
-            // SAFETY: this panel's rows are written by this work item alone.
+            // SAFETY: bounds are checked; a panel belongs to one work item, so no other uses its rows.
             s.store_up_to(unsafe { self.product.output.at(0, first, valid) }, total);
         }
     }

@@ -297,7 +297,7 @@ impl<P: Source> PanelsTimesTokens<'_, P> {
         let totals = tile::times_one(s, self.panels.format(), panels, self.tokens);
         for (p, total) in numbers.into_iter().zip(totals) {
             let (first, valid) = (p * LANES, LANES.min(self.rows - p * LANES));
-            // SAFETY: this panel's rows are written by this work item alone.
+            // SAFETY: bounds are checked; a panel belongs to one work item, so no other uses its rows.
             s.store_up_to(unsafe { self.output.at(0, first, valid) }, total);
         }
     }
