@@ -63,6 +63,41 @@ impl<'a> Tokens<'a> {
     }
 }
 
+/// `T` neighbouring tokens of one group of a block.
+///
+/// Its fields are private: what [`Self::new`] has checked makes every access by [`Self::word`] lie inside.
+#[derive(Clone, Copy)]
+pub(super) struct Group<'a, const T: usize> {
+    /// `WORDS * width - first` words, from word 0 of the first of the tokens on.
+    words: &'a [u32],
+    width: usize,
+}
+
+impl<'a, const T: usize> Group<'a, T> {
+    /// Tokens `first..first + T` of a group, whose `words` are those of all `width` tokens of the block.
+    ///
+    /// # Panics
+    /// If the block is not so wide, or the words are not a group's.
+    #[inline(always)]
+    pub(super) fn new(words: &'a [u32], width: usize, first: usize) -> Self {
+        assert!(T <= width && first <= width - T && words.len() == WORDS * width, "tokens of one block");
+        Self { words: &words[first..], width }
+    }
+
+    /// Word `i` of token `t`.
+    ///
+    /// # Panics
+    /// If `i` is not below [`WORDS`] or `t` not below `T`. Both are constants in unrolled loops, where the check is
+    /// made by the compiler.
+    #[inline(always)]
+    pub(super) fn word(&self, i: usize, t: usize) -> u32 {
+        assert!(i < WORDS && t < T, "word of the group");
+        // SAFETY: `i * width + t` is at most `(WORDS - 1) * width + T - 1`, and `new` checked that `first <= width - T`, so
+        // that there are `WORDS * width - first`, which is more.
+        unsafe { *self.words.get_unchecked(i * self.width + t) }
+    }
+}
+
 /// The tile's width in tokens.
 struct Width;
 
