@@ -24,7 +24,7 @@ pub use error::Error;
 pub use fit::quantize_q4_0_fit;
 pub use float::{gemm_f32, gemm_f32_each, matvec_f32};
 pub use int8::{gemm_int8, gemm_int8_each, matvec_int8};
-pub use isa::{ISA_VARIABLE, Isa};
+pub use isa::{CpuVendor, ISA_VARIABLE, Isa};
 pub use matrix::{Affine4, Affine8, Matrix, Parameters, Weights};
 pub use norm::{rms_norm, rms_norm_quantize};
 pub use packed::{PackedMatrix, Panels};
