@@ -1,5 +1,5 @@
-//! Activations as a tile reads them: a few tokens side by side, so that what a group needs of all of them lies
-//! together and each number is broadcast from memory at a constant distance from one address.
+//! Activations as a tile reads them: a few tokens side by side. What a group needs of all of them lies together, so that
+//! each number is broadcast from memory at a constant distance from one address.
 //!
 //! ```text
 //! block of W tokens   group 0 | group 1 | ...
@@ -9,8 +9,8 @@
 //!                     W f32:   scale times sum, for a minimum
 //! ```
 //!
-//! W is the tile's width, or 1 for a single token. In rows of their own the tokens of a tile would lie a power of
-//! two apart for many a model, on the same few lines of the first-level cache.
+//! W is the tile's width, or 1 for a single token. In row-major order, the tokens of a tile would lie a power of two apart in
+//! many models, and so compete for the same few lines of the first-level cache.
 
 use crate::Context;
 use crate::scratch::{Line, Purpose, with_lines};
@@ -33,8 +33,7 @@ pub(super) struct Tokens<'a> {
     pub(super) width: usize,
 }
 
-/// Calls `f` with the tokens of `x`, for codes that count from `zero_point` or, if `None`, take the ISA's start for
-/// 8-bit codes.
+/// Calls `f` with the tokens of `x`, arranged for codes that count from `zero_point`, or for 8-bit codes if it is `None`.
 pub(super) fn with_tokens<R>(
     ctx: Context<'_>,
     x: &Activations,
