@@ -13,7 +13,7 @@ use crate::sync::{Arc, Builder, JoinHandle, Thread};
 use crate::ticket::{self, MAX_ITEMS, Shape};
 use crate::{Error, PoolBuilder};
 
-/// The most threads a pool can have. Far beyond use; it catches numbers that went wrong on the way.
+/// The most threads a pool can have. It is far more than is useful, and catches numbers that are the result of a mistake.
 pub const MAX_THREADS: usize = 1024;
 
 /// Chunks a thread gets on average when the caller leaves the chunk size to the pool.
@@ -26,11 +26,12 @@ const DEFAULT_CHUNKS_PER_THREAD: usize = 4;
 ///
 /// All calls share these rules, where an *item* is one call of the closure:
 ///
-/// - Chunks are dealt out in equal runs of neighbours, one a thread; who is done with its own takes what others have
-///   not come to, from the end. (With more than 16 threads: in order, each to the first thread that is free.) Their
-///   borders depend only on the number of items and the chunk size (and, if that is left to the pool, on the number of
-///   threads), never on timing.
-/// - Everything done before a call is visible to its items, and everything items did to whoever sees the call return.
+/// - Each thread gets an equal run of neighbouring chunks. A thread that has finished its run takes chunks from the ends of
+///   the other threads' runs. (With more than 16 threads, chunks are given out in order, each to the first thread that is
+///   free.) The borders of chunks depend only on the number of items and the chunk size (and on the number of threads if
+///   the pool chooses the chunk size), never on timing.
+/// - Items see everything that was done before the call, and the caller sees everything that they did when the call
+///   returns.
 /// - If items panic, all other items still run; then the call panics with the payload of the first one. The pool
 ///   stays usable. (Under `panic = "abort"` the process ends at once, as always.)
 /// - A call made from inside an item, of this pool or another, runs in that thread alone. So does a call of a
@@ -262,8 +263,8 @@ impl ThreadPool {
 impl Drop for ThreadPool {
     fn drop(&mut self) {
         if self.process.is_past() {
-            // There is nobody to stop or join, and whoever held a lock may be gone with it. What stands for the
-            // threads is left alone: to the C library their handles are no longer good for anything.
+            // This process has no workers to stop or join, and a lock may be held by a thread that it does not have. The
+            // handles are forgotten, not dropped: the C library can do nothing with them here.
             return std::mem::forget(std::mem::take(&mut self.workers));
         }
         self.board.stop(self.worker_threads());
