@@ -6,10 +6,8 @@ use crate::output::Output;
 use crate::params::AttentionParams;
 use crate::split::Split;
 use crate::tile::{CHUNK, Goal, MAX_QUERIES, Merge, Queries, Sinks, Tile, record, with_parts, with_scratch};
-use halfbyte_cpu_kernels::Context;
 use halfbyte_cpu_kernels::simd::LANES;
-#[cfg(target_arch = "x86_64")]
-use std::sync::OnceLock;
+use halfbyte_cpu_kernels::{Context, CpuVendor};
 
 /// Multiplications below which waking other threads takes longer than the work: some microseconds of one core.
 const WORTH_SHARING: usize = 1 << 17;
@@ -64,7 +62,7 @@ pub fn attention(
 ///
 /// ```
 /// use halfbyte_attention::{AttentionParams, KvCache, KvType, attention_with_sinks};
-/// use halfbyte_cpu_kernels::Context;
+/// use halfbyte_cpu_kernels::{Context, CpuVendor};
 /// use halfbyte_threadpool::ThreadPool;
 ///
 /// let pool = ThreadPool::new(1)?;
@@ -148,16 +146,7 @@ fn run(
 /// decoding from 6.8 to 9.1 GB/s of the 10.9 that memory gives one thread (`docs/performance.md`). On Zen 4 each such
 /// request costs about 7 cycles, needed or not, and streams come as fast without.
 fn asks_ahead() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    {
-        static INTEL: OnceLock<bool> = OnceLock::new();
-        *INTEL.get_or_init(|| {
-            let vendor = core::arch::x86_64::__cpuid(0);
-            [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
-        })
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    false
+    CpuVendor::of_this_machine() == CpuVendor::Intel
 }
 
 /// The checked arguments of a call with at least one row.

@@ -3,8 +3,8 @@
 use crate::{Error, Isa};
 use halfbyte_threadpool::ThreadPool;
 
-/// The threads and the ISA path of a call. The path and the number of threads decide the speed alone: every
-/// kernel of this crate gives the same bits for all of them.
+/// The threads and the instruction set that a call uses. They decide its speed and nothing else: every kernel of this crate
+/// gives the same bits with any of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The threads to work on.

@@ -42,9 +42,9 @@ pub enum Error {
         /// The kernel.
         what: &'static str,
         /// What was asked for.
-        got: &'static str,
+        got: String,
         /// What there is.
-        supported: &'static str,
+        supported: String,
     },
     /// No ISA path of this name exists in this build.
     #[error("unknown ISA path {name:?}; this build knows: {known}")]

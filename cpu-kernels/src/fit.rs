@@ -26,11 +26,15 @@ const PLACES: [f32; 20] = [
 /// Below this a group's scale may be subnormal in f16, and the scalar quantizer, which knows about those, takes over.
 const LEAST: f32 = 8.9 / 16_384.0;
 
-/// Fitted Q4_0 blocks of `x`: [`halfbyte_q4::q4_row_fit`]'s search in f32 arithmetic, vectorised and on all threads.
+/// Quantizes `x` to Q4_0 with fitted scales, with SIMD and on all threads: the function to use for whole tensors.
 ///
 /// Each group of 32 gets the best of twenty scales refitted by least squares, the max rule's and the quarter grid's,
-/// judged by the squared error after the scale is rounded to f16. It is never worse than the max rule, and within a
-/// few millionths of `q4_row_fit`: near-ties may fall the other way. The bytes are the same on every ISA.
+/// judged by the squared error after the scale is rounded to f16. The error is never larger than the max rule's. The bytes
+/// are the same on every ISA and for any number of threads.
+///
+/// [`halfbyte_q4::q4_row_fit`] makes the same search in f64, on the calling thread, without this crate's SIMD. This function
+/// sums in f32, since a vector holds twice as many, so the two may choose differently between scales that are almost equally
+/// good: their bytes can differ there, and a group's squared error by a few millionths.
 ///
 /// # Errors
 /// As [`halfbyte_q4::q4_row_fit`]: wrong lengths, a weight that is not finite, a scale beyond f16. Nothing is written

@@ -143,8 +143,88 @@ impl Isa {
     }
 }
 
+/// Who made this machine's CPU, for kernels whose fastest form differs between CPUs of the same instruction set.
+///
+/// ```
+/// use halfbyte_cpu_kernels::CpuVendor;
+/// assert_eq!(CpuVendor::of_this_machine(), CpuVendor::of_this_machine());
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum CpuVendor {
+    /// CPUID says `GenuineIntel`.
+    Intel,
+    /// CPUID says `AuthenticAMD`.
+    Amd,
+    /// Any other CPU, and all that are not x86-64.
+    Other,
+}
+
+impl CpuVendor {
+    /// The vendor, asked of the CPU once per process.
+    pub fn of_this_machine() -> Self {
+        static VENDOR: OnceLock<CpuVendor> = OnceLock::new();
+        *VENDOR.get_or_init(Self::detect)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn detect() -> Self {
+        // SAFETY: every x86-64 CPU has the CPUID instruction.
+        #[allow(
+            unused_unsafe,
+            reason = "newer compilers declare the function safe, that of `rust-version` unsafe"
+        )]
+        let leaf = unsafe { core::arch::x86_64::__cpuid(0) };
+        let mut name = [0; 12];
+        for (part, word) in name.as_chunks_mut::<4>().0.iter_mut().zip([leaf.ebx, leaf.edx, leaf.ecx]) {
+            *part = word.to_le_bytes();
+        }
+        Self::named(name)
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn detect() -> Self {
+        Self::Other
+    }
+
+    /// The vendor that CPUID names so.
+    #[cfg(target_arch = "x86_64")]
+    fn named(name: [u8; 12]) -> Self {
+        match &name {
+            b"GenuineIntel" => Self::Intel,
+            b"AuthenticAMD" => Self::Amd,
+            _ => Self::Other,
+        }
+    }
+}
+
 impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::CpuVendor;
+
+    #[test]
+    fn vendors_go_by_what_cpuid_says() {
+        assert_eq!(CpuVendor::named(*b"GenuineIntel"), CpuVendor::Intel);
+        assert_eq!(CpuVendor::named(*b"AuthenticAMD"), CpuVendor::Amd);
+        assert_eq!(CpuVendor::named(*b"intelGenuine"), CpuVendor::Other);
+    }
+
+    /// Linux prints the same twelve letters, from the same instruction.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_vendor_is_the_one_that_linux_prints() {
+        let Ok(cpuinfo) = std::fs::read_to_string("/proc/cpuinfo") else {
+            println!("no /proc/cpuinfo here: skipped");
+            return;
+        };
+        let line = cpuinfo.lines().find_map(|line| line.strip_prefix("vendor_id"));
+        let name = line.and_then(|line| line.trim_start_matches(['\t', ' ', ':']).as_bytes().try_into().ok());
+        assert_eq!(CpuVendor::of_this_machine(), name.map_or(CpuVendor::Other, CpuVendor::named), "{line:?}");
     }
 }

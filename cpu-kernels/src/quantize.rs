@@ -5,10 +5,12 @@ use crate::error::{Error, check_len};
 use crate::simd::{Kernel, LANES, Simd};
 use halfbyte_q8::{Activations, GROUP};
 
-/// Quantizes `rows` x `cols` f32 activations into `out`, which takes that shape.
+/// Quantizes `rows` x `cols` f32 activations into `out`, which takes that shape, with SIMD and, for several rows, on all
+/// threads.
 ///
-/// The same bits as [`Activations::quantize`], whose rule it follows: per group of 32, `a = amax / 127` and codes
-/// `round_ties_even(x * (127 / amax))`; a group with a non-finite number gets a NaN scale and zero codes.
+/// This is the function to use before [`crate::gemm_int8`]. [`Activations::quantize`] writes the same bits without SIMD, on
+/// the calling thread. The rule of both: per group of 32, `a = amax / 127` and codes `round_ties_even(x * (127 / amax))`; a
+/// group with a non-finite number gets a NaN scale and zero codes.
 ///
 /// # Errors
 /// [`Error::Length`] if `x` is not `rows` x `cols` long, [`Error::Group`] if `cols` is no multiple of 32.
@@ -54,15 +56,15 @@ impl Groups<'_> {
     }
 }
 
-/// Calls `f` with the number of the first group and the groups, for pieces of `out` that threads share; on the caller's
-/// if it is a single piece.
+/// Calls `f` with each piece of `out` and the number of its first group, on the threads of the pool; a single piece is done
+/// on the calling thread.
 pub(crate) fn by_pieces(
     ctx: Context<'_>,
     out: &mut Activations,
     groups_a_piece: usize,
     f: impl Fn(usize, Groups<'_>) + Sync,
 ) {
-    let (codes, scales, sums) = out.rows_mut().into_parts();
+    let (codes, scales, sums) = out.parts_mut();
     if scales.len() <= groups_a_piece || ctx.pool.threads() == 1 {
         return f(0, Groups { codes, scales, sums });
     }
@@ -78,7 +80,7 @@ pub(crate) fn by_pieces(
     });
 }
 
-/// Consecutive groups; rows are whole groups, so they need no attention.
+/// Consecutive groups of any rows, since a row is whole groups.
 struct QuantizeGroups<'a> {
     x: &'a [f32],
     groups: Groups<'a>,

@@ -1,12 +1,16 @@
 //! The plain f64 twin of every kernel: what the tests of all paths, and of other devices, compare with.
 //!
-//! Written for being read, from the formulas alone; shares no code with the kernels.
+//! Written to be read, from the formulas alone: weights are decoded here bit by bit from what is stored, in f64, by none of
+//! the functions that the kernels or the quantizers decode with.
 
+use crate::formats::{Affine, Parameters};
 use crate::int8::panel::ParameterType;
-use crate::matrix::{Matrix, Parameters, Weights};
+use crate::matrix::Matrix;
 use crate::packed::{Kind, Panels};
 use crate::rope::RopeOrder;
+use crate::weights::Weights;
 use half::{bf16, f16};
+use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
 use halfbyte_q8::Activations;
 
 /// Weight (`row`, `col`) by its format's formula.
@@ -16,33 +20,82 @@ use halfbyte_q8::Activations;
 pub fn weight(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
     assert!(row < w.rows() && col < w.cols(), "weight ({row}, {col}) of {} x {}", w.rows(), w.cols());
     let i = row * w.cols() + col;
-    let nibble =
-        |codes: &[u8; 16]| f64::from(if i % 32 < 16 { codes[i % 32] & 15 } else { codes[i % 32 - 16] >> 4 });
     match w.weights() {
         Weights::F32(v) => f64::from(v[i]),
         Weights::F16(v) => v[i].to_f64(),
         Weights::Bf16(v) => v[i].to_f64(),
         Weights::Q8_0(b) => b[i / 32].scale.to_f64() * f64::from(b[i / 32].codes[i % 32]),
-        Weights::Q4_0(b) => b[i / 32].scale.to_f64() * (nibble(&b[i / 32].codes) - 8.0),
-        Weights::Q4_1(b) => b[i / 32].scale.to_f64() * nibble(&b[i / 32].codes) + b[i / 32].min.to_f64(),
-        Weights::Affine4(a) => {
-            let code = a.codes[i / 8] >> (4 * (i % 8)) & 15;
-            let parameter = |p: Parameters<'_>| f64::from(p.get(i / a.group));
-            parameter(a.scales) * f64::from(code) + parameter(a.biases)
+        Weights::Q4_0(b) => b[i / 32].scale.to_f64() * (nibble(&b[i / 32].codes, i % 32) - 8.0),
+        Weights::Q4_1(b) => {
+            b[i / 32].scale.to_f64() * nibble(&b[i / 32].codes, i % 32) + b[i / 32].min.to_f64()
         }
-        Weights::Affine8(a) => {
-            let code = a.codes[i / 4] >> (8 * (i % 4)) & 255;
-            let parameter = |p: Parameters<'_>| f64::from(p.get(i / a.group));
-            parameter(a.scales) * f64::from(code) + parameter(a.biases)
+        Weights::Affine(a) => {
+            parameter(a.scales, i / a.group) * affine_code(a, i) + parameter(a.biases, i / a.group)
         }
-        Weights::Q4K(b) => f64::from(b[i / 256].dequantize()[i % 256]),
-        Weights::Q6K(b) => f64::from(b[i / 256].dequantize()[i % 256]),
-        Weights::Packed(p) if !p.is_quantized() => packed_float(p, row, col),
+        Weights::Q4K(b) => q4_k(&b[i / 256], i % 256),
+        Weights::Q6K(b) => q6_k(&b[i / 256], i % 256),
+        Weights::Packed(p) if is_float(p) => packed_float(p, row, col),
         Weights::Packed(p) => {
             let (scale, code, min) = packed(p, row, col);
             scale * code + min
         }
     }
+}
+
+/// Code `i` of a block of 32 whose byte `b` holds code `b` below code `b + 16`.
+fn nibble(codes: &[u8; 16], i: usize) -> f64 {
+    f64::from(if i < 16 { codes[i] % 16 } else { codes[i - 16] / 16 })
+}
+
+/// Scale or bias `i`.
+fn parameter(parameters: Parameters<'_>, i: usize) -> f64 {
+    match parameters {
+        Parameters::F32(v) => f64::from(v[i]),
+        Parameters::F16(v) => v[i].to_f64(),
+        Parameters::Bf16(v) => v[i].to_f64(),
+    }
+}
+
+/// Code `i` of a stream of bits, the lowest bit of the first word first.
+fn affine_code(affine: Affine<'_>, i: usize) -> f64 {
+    let bit = |at: usize| affine.codes[at / 32] / (1 << (at % 32)) % 2;
+    (0..affine.bits).map(|b| f64::from(bit(i * affine.bits + b)) * f64::from(1 << b)).sum()
+}
+
+/// Weight `i` of a Q4_K block: `(d * sc) * q - (dmin * m)`, with a scale `sc` and a minimum `m` of 6 bits for each 32.
+///
+/// Bytes 0 to 3 of the packed scales hold `sc` of the first four groups in their low six bits, bytes 4 to 7 `m`; their two
+/// high bits are the high bits of the last four groups', whose low four bits are the nibbles of bytes 8 to 11.
+fn q4_k(block: &BlockQ4K, i: usize) -> f64 {
+    let (group, bytes) = (i / 32, &block.scales);
+    let (sc, m) = match group {
+        0..4 => (bytes[group] % 64, bytes[4 + group] % 64),
+        _ => {
+            let j = group - 4;
+            (bytes[j] / 64 * 16 + bytes[8 + j] % 16, bytes[4 + j] / 64 * 16 + bytes[8 + j] / 16)
+        }
+    };
+    // Two groups share 32 bytes: the even one has the low nibbles.
+    let byte = block.codes[group / 2 * 32 + i % 32];
+    let q = if group % 2 == 0 { byte % 16 } else { byte / 16 };
+    block.d.to_f64() * f64::from(sc) * f64::from(q) - block.dmin.to_f64() * f64::from(m)
+}
+
+/// Weight `i` of a Q6_K block: `(d * sc) * (q - 32)`, with a scale `sc` for each 16.
+///
+/// A half of 128 weights has 64 bytes of low nibbles and 32 bytes of high bit pairs. Of its four runs of 32 weights, runs 0
+/// and 1 have the low nibbles of the first and the last 32 bytes, runs 2 and 3 the high ones; run `r` has pair `r` of a byte.
+fn q6_k(block: &BlockQ6K, i: usize) -> f64 {
+    let (half, run, at) = (i / 128, i % 128 / 32, i % 32);
+    let byte = block.low[half * 64 + [0, 32, 0, 32][run] + at];
+    let low = if run < 2 { byte % 16 } else { byte / 16 };
+    let high = block.high[half * 32 + at] / [1, 4, 16, 64][run] % 4;
+    block.d.to_f64() * f64::from(block.scales[i / 16]) * (f64::from(high * 16 + low) - 32.0)
+}
+
+/// Whether packed weights are plain floats.
+fn is_float(w: &Panels) -> bool {
+    matches!(w.kind(), Kind::F32 | Kind::F16 | Kind::Bf16)
 }
 
 /// A packed float, read as `float/pack.rs` draws it.
@@ -102,8 +155,8 @@ fn magnitude(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
     let i = row * w.cols() + col;
     let min = match w.weights() {
         Weights::Q4_1(b) => b[i / 32].min.to_f64(),
-        Weights::Affine4(a) => f64::from(a.biases.get(i / a.group)),
-        Weights::Packed(p) if p.is_quantized() => packed(p, row, col).2,
+        Weights::Affine(a) => parameter(a.biases, i / a.group),
+        Weights::Packed(p) if !is_float(p) => packed(p, row, col).2,
         _ => 0.0,
     };
     (weight(w, row, col) - min).abs() + min.abs()

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 #[repr(C, align(64))]
 pub(crate) struct Line(pub(crate) [u32; 16]);
 
-/// What the memory is for: who needs both at once on a thread gets two pieces.
+/// What the memory is for. Each purpose has memory of its own, so that a kernel can use both at once on a thread.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     /// Rows of weights in the form that a tile takes them.
@@ -30,7 +30,7 @@ pub(crate) fn with_lines<R>(purpose: Purpose, n: usize, f: impl FnOnce(&mut [Lin
             }
             f(&mut lines[..n])
         }
-        // A kernel inside a kernel on the same thread: rare, and correct with memory of its own.
+        // A kernel runs inside another on the same thread. That is rare, and memory of its own makes it correct.
         Err(_) => f(&mut vec![Line::zeroed(); n]),
     })
 }

@@ -117,12 +117,17 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     /// `if a < b { yes } else { no }`.
     fn select_lt(self, a: Self::F32, b: Self::F32, yes: Self::F32, no: Self::F32) -> Self::F32;
     /// The sixteen lanes.
-    fn to_array(self, v: Self::F32) -> [f32; LANES];
+    #[inline(always)]
+    fn to_array(self, v: Self::F32) -> [f32; LANES] {
+        let mut out = [0.0; LANES];
+        self.store_slice(&mut out, v);
+        out
+    }
     /// The sum of the lanes: `i + (i + 8)`, then 4, 2 and 1 apart.
     fn reduce_add(self, v: Self::F32) -> f32;
     /// The largest lane by [`Simd::max`], folded as [`Simd::reduce_add`] folds.
     fn reduce_max(self, v: Self::F32) -> f32;
-    /// Lane `i` is [`Simd::reduce_add`] of `v[i]`, to the bit: sixteen sums for about the price of four.
+    /// Lane `i` is [`Simd::reduce_add`] of `v[i]`, to the bit. The sixteen sums cost about as much as four separate ones.
     #[inline(always)]
     fn reduce_add_each(self, v: [Self::F32; LANES]) -> Self::F32 {
         let mut sums = [0.0; LANES];
@@ -215,8 +220,8 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     /// # Safety
     /// For every `r` below 16, `p + r * stride` is valid for reading 16 bytes.
     unsafe fn load_rows(self, p: *const u8, stride: usize) -> [Self::I32; 4];
-    /// Asks for the cache line at `p` in the second-level cache: the first has too few outstanding requests to
-    /// keep memory busy. Any address is allowed.
+    /// Prefetches the cache line at `p` into the second-level cache, since the first-level one allows too few outstanding
+    /// requests to keep memory busy. Any address is allowed.
     #[inline(always)]
     fn prefetch(self, _p: *const u8) {}
 

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use bytemuck::{AnyBitPattern, pod_collect_to_vec};
 use half::{bf16, f16};
 use halfbyte_cpu_kernels::{
-    Affine4, Affine8, Context, Isa, Matrix, PackedMatrix, Parameters, Weights, matvec_f32, matvec_int8,
+    Affine, Context, Isa, Matrix, PackedMatrix, Parameters, Weights, matvec_f32, matvec_int8,
     quantize_activations,
 };
 use halfbyte_q4::affine::{AffineScale, GroupSize};
@@ -128,11 +128,8 @@ fn affine<S: AffineScale>(
     let (biases, _) = take(data, scales.len());
     let codes: Vec<u32> = pod_collect_to_vec(codes);
     let [scales, biases] = [scales, biases].map(pod_collect_to_vec::<u8, S>);
-    let parts = (&*codes, parameters(&scales), parameters(&biases));
-    let weights = match (bits, parts) {
-        (4, (codes, scales, biases)) => Weights::Affine4(Affine4 { codes, scales, biases, group }),
-        (_, (codes, scales, biases)) => Weights::Affine8(Affine8 { codes, scales, biases, group }),
-    };
+    let (scales_in, biases_in) = (parameters(&scales), parameters(&biases));
+    let weights = Weights::Affine(Affine { bits, group, codes: &codes, scales: scales_in, biases: biases_in });
     if bits == 4 {
         // As MLX rounds, which is not as the kernels do.
         let mut out = vec![f32::NAN; rows * cols];

@@ -247,6 +247,9 @@ pub fn q4_row_max(x: &[f32], out: &mut [BlockQ4_0]) -> Result<(), Error> {
 /// [`q4_row_max`]. The scale may be negative. A group of multiples of a quarter of its biggest weight
 /// (ternary weights, say) is reproduced exactly when that weight is an f16 of magnitude 2^-12 or more.
 ///
+/// It sums in f64, on the calling thread. `quantize_q4_0_fit` of `halfbyte-cpu-kernels` makes the same search in f32 with SIMD
+/// and threads, which is faster for whole tensors; its bytes differ in groups where two scales are almost equally good.
+///
 /// # Errors
 ///
 /// [`Error::NotWholeGroups`], [`Error::Length`], [`Error::NonFinite`]; [`Error::Overflow`] when a

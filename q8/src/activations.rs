@@ -1,8 +1,8 @@
-//! int8 activations: what a layer's input becomes before it meets 4-bit or 8-bit weights.
+//! int8 activations: the input of a layer, quantized before it is multiplied by 4-bit or 8-bit weights.
 //!
 //! A matrix of `rows` tokens by `cols` features. Each group of 32 along a row has an f32 scale and
-//! the i32 sum of its codes; the sum pays for the constant offset of weight codes,
-//! `sum((q - 8) * x) = sum(q * x) - 8 * sum(x)`, once per vector and not once per weight row.
+//! the i32 sum of its codes. With the sum a kernel corrects for the constant offset of weight codes,
+//! `sum((q - 8) * x) = sum(q * x) - 8 * sum(x)`, which is then computed once per vector and not once per weight row.
 //!
 //! ```text
 //! codes   rows x cols        i8,  row-major
@@ -135,6 +135,9 @@ impl Activations {
     /// Resizes to `rows` x `cols` and quantizes `x` (`rows * cols` numbers, row-major), one pass
     /// over each group. NaN and infinity are no error: the scale of their group becomes NaN.
     ///
+    /// This is the plain form, on the calling thread. Programs that multiply with `halfbyte-cpu-kernels` use its
+    /// `quantize_activations`, which writes the same bits with SIMD and on all threads of a pool.
+    ///
     /// # Errors
     ///
     /// [`Error::NotWholeGroups`], [`Error::TooLarge`], [`Error::Length`] for `x`; the matrix is
@@ -142,7 +145,11 @@ impl Activations {
     pub fn quantize(&mut self, x: &[f32], rows: usize, cols: usize) -> Result<(), Error> {
         check_len("x", check_shape(rows, cols)?, x.len())?;
         self.resize(rows, cols)?;
-        self.rows_mut().quantize(x)
+        let groups = x.as_chunks::<GROUP>().0.iter().zip(self.codes.as_chunks_mut::<GROUP>().0);
+        for ((x, codes), (scale, sum)) in groups.zip(self.scales.iter_mut().zip(&mut self.sums)) {
+            (*codes, *scale, *sum) = quantize_group(x);
+        }
+        Ok(())
     }
 
     /// Rows, usually tokens.
@@ -212,118 +219,15 @@ impl Activations {
         )
     }
 
-    /// All rows, to be split among threads.
-    pub fn rows_mut(&mut self) -> RowsMut<'_> {
-        RowsMut {
-            rows: self.rows,
-            cols: self.cols,
-            codes: &mut self.codes,
-            scales: &mut self.scales,
-            sums: &mut self.sums,
-        }
+    /// The codes (`rows * cols`), scales and sums (`rows * cols / 32` each) of all rows, row-major, for a quantizer
+    /// outside this crate that splits them among threads. Whoever writes keeps the three in agreement and -128 out of
+    /// the codes.
+    pub fn parts_mut(&mut self) -> (&mut [i8], &mut [f32], &mut [i32]) {
+        (&mut self.codes, &mut self.scales, &mut self.sums)
     }
 
     /// A row out of range is a bug of the caller that slicing alone would miss when `cols` is 0.
     fn check_row(&self, row: usize) {
         assert!(row < self.rows, "row {row} of a matrix of {} rows", self.rows);
-    }
-}
-
-/// Some consecutive rows of an [`Activations`], exclusively borrowed; `Send`, so that disjoint pieces
-/// can be filled by several threads.
-#[derive(Debug)]
-pub struct RowsMut<'a> {
-    rows: usize,
-    cols: usize,
-    codes: &'a mut [i8],
-    scales: &'a mut [f32],
-    sums: &'a mut [i32],
-}
-
-impl<'a> RowsMut<'a> {
-    /// Rows in this piece.
-    #[must_use]
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Numbers in a row.
-    #[must_use]
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-
-    /// The first `rows` rows, and the rest.
-    ///
-    /// # Panics
-    ///
-    /// When `rows` is more than there are.
-    #[must_use]
-    pub fn split_at(self, rows: usize) -> (Self, Self) {
-        assert!(rows <= self.rows, "split at row {rows} of {}", self.rows);
-        let groups = self.cols / GROUP;
-        let (codes, codes_rest) = self.codes.split_at_mut(rows * self.cols);
-        let (scales, scales_rest) = self.scales.split_at_mut(rows * groups);
-        let (sums, sums_rest) = self.sums.split_at_mut(rows * groups);
-        (
-            Self { rows, cols: self.cols, codes, scales, sums },
-            Self {
-                rows: self.rows - rows,
-                cols: self.cols,
-                codes: codes_rest,
-                scales: scales_rest,
-                sums: sums_rest,
-            },
-        )
-    }
-
-    /// Pieces of `rows` rows each, the last one shorter if it must be.
-    ///
-    /// # Panics
-    ///
-    /// When `rows` is 0.
-    #[must_use]
-    pub fn chunks(self, rows: usize) -> RowChunks<'a> {
-        assert!(rows > 0, "chunks of no rows");
-        RowChunks { rest: Some(self), rows }
-    }
-
-    /// The whole piece: codes (`rows * cols`), scales and sums (`rows * cols / 32` each), row-major.
-    #[must_use]
-    pub fn into_parts(self) -> (&'a mut [i8], &'a mut [f32], &'a mut [i32]) {
-        (self.codes, self.scales, self.sums)
-    }
-
-    /// Quantizes `x` (`rows * cols` numbers, row-major) into these rows.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Length`] for `x`; nothing is written then.
-    pub fn quantize(&mut self, x: &[f32]) -> Result<(), Error> {
-        check_len("x", self.codes.len(), x.len())?;
-        let groups = x.as_chunks::<GROUP>().0.iter().zip(self.codes.as_chunks_mut::<GROUP>().0);
-        for ((x, codes), (scale, sum)) in groups.zip(self.scales.iter_mut().zip(&mut *self.sums)) {
-            (*codes, *scale, *sum) = quantize_group(x);
-        }
-        Ok(())
-    }
-}
-
-/// Pieces of an [`Activations`], made by [`RowsMut::chunks`].
-#[derive(Debug)]
-pub struct RowChunks<'a> {
-    rest: Option<RowsMut<'a>>,
-    rows: usize,
-}
-
-impl<'a> Iterator for RowChunks<'a> {
-    type Item = RowsMut<'a>;
-
-    fn next(&mut self) -> Option<RowsMut<'a>> {
-        let rest = self.rest.take().filter(|rest| rest.rows > 0)?;
-        let n = self.rows.min(rest.rows);
-        let (piece, rest) = rest.split_at(n);
-        self.rest = Some(rest);
-        Some(piece)
     }
 }

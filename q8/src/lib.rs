@@ -5,7 +5,7 @@ mod activations;
 mod block;
 mod error;
 
-pub use activations::{Activations, RowChunks, RowsMut, quantize_group};
+pub use activations::{Activations, quantize_group};
 pub use block::{BlockQ8_0, dequantize_row, quantize_row, quantize_row_fit};
 pub use error::Error;
 

@@ -115,7 +115,6 @@ fn bad_shapes_change_nothing() {
     assert_eq!(Activations::with_capacity(usize::MAX / 16, 32), Err(too_large));
     let length = Err(Error::Length { what: "x", expected: 64, got: 65 });
     assert_eq!(a.quantize(&[0.0; 65], 1, 64), length);
-    assert_eq!(a.rows_mut().quantize(&[0.0; 65]), length);
     assert_eq!(a, before);
 }
 
@@ -127,7 +126,7 @@ fn a_row_out_of_range_panics_even_without_columns() {
     let _ = a.codes(2);
 }
 
-/// Threads that fill disjoint pieces make the same matrix as one call.
+/// A quantizer outside the crate, which fills pieces of the parts on several threads, makes the same matrix as one call.
 #[test]
 #[cfg_attr(target_family = "wasm", ignore = "there is one thread")]
 fn pieces_filled_by_threads_equal_the_whole() {
@@ -135,18 +134,24 @@ fn pieces_filled_by_threads_equal_the_whole() {
     let x: Vec<f32> = (0..rows * cols).map(|i| ((i * 7919) % 1013) as f32 - 500.0).collect();
     let mut whole = Activations::new();
     whole.quantize(&x, rows, cols).unwrap();
-    for chunk in 1..=8 {
+    for chunk in 1..=22 {
         let mut a = Activations::new();
         a.resize(rows, cols).unwrap();
+        let (codes, scales, sums) = a.parts_mut();
+        assert_eq!((codes.len(), scales.len(), sums.len()), (672, 21, 21));
         std::thread::scope(|scope| {
-            for (mut piece, x) in a.rows_mut().chunks(chunk).zip(x.chunks(chunk * cols)) {
-                assert_eq!((piece.rows() * cols, piece.cols()), (x.len(), cols));
-                scope.spawn(move || piece.quantize(x).unwrap());
+            let codes = codes.chunks_mut(chunk * 32).zip(x.chunks(chunk * 32));
+            let parameters = scales.chunks_mut(chunk).zip(sums.chunks_mut(chunk));
+            for ((codes, x), (scales, sums)) in codes.zip(parameters) {
+                scope.spawn(move || {
+                    let groups = codes.as_chunks_mut::<32>().0.iter_mut().zip(x.as_chunks::<32>().0);
+                    for ((codes, x), (scale, sum)) in groups.zip(scales.iter_mut().zip(sums)) {
+                        (*codes, *scale, *sum) = quantize_group(x);
+                    }
+                });
             }
         });
-        assert_eq!(a, whole, "pieces of {chunk} rows");
-        let (codes, scales, sums) = a.rows_mut().into_parts();
-        assert_eq!((codes.len(), scales.len(), sums.len()), (672, 21, 21));
+        assert_eq!(a, whole, "pieces of {chunk} groups");
     }
 }
 

@@ -61,7 +61,7 @@ const CALLER_SLEEPS: u64 = 1 << 63;
 struct Posted {
     ticket: AtomicTicket,
     shape: AtomicShape,
-    /// Written by the poster while no claimed item is pending, read only by who has claimed an item that is:
+    /// Written by the poster while no claimed item is pending, read only by a thread that has claimed such an item:
     /// the ticket orders the two.
     job: UnsafeCell<Option<Job<'static>>>,
 }
@@ -188,7 +188,7 @@ impl Board {
             std::process::abort();
         }
         *lock(&self.sleeping_caller) = Some(current());
-        // Relaxed: who finds the announcement locks `sleeping_caller` after this thread has (PROTOCOL.md).
+        // Relaxed: the worker that finds the announcement locks `sleeping_caller` after this thread has (PROTOCOL.md).
         if Step::AnnounceAtOnce.kept() {
             self.pending.fetch_add(CALLER_SLEEPS - own, Ordering::Relaxed);
         } else {

@@ -8,7 +8,7 @@ use crate::MAX_THREADS;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A pool of no threads, or of more than [`MAX_THREADS`].
+    /// A pool was asked to have no threads, or more than [`MAX_THREADS`].
     #[error("a pool has 1 to {max} threads, got {got}", max = MAX_THREADS)]
     ThreadCount {
         /// The number of threads asked for.

@@ -1,18 +1,19 @@
 //! Which chunks of a job a thread runs: its own run of neighbours, and then what others have not come to.
 //!
-//! A thread that walks through memory from chunk to chunk is what caches and prefetchers are made for, and one that takes
-//! every other chunk is not. So the chunks are dealt out in *lanes*, one a thread, each a run of neighbours:
+//! Caches and prefetchers serve a thread that reads memory from chunk to chunk better than one that takes every other
+//! chunk. So the chunks are divided into *lanes*, one for each thread, and each a run of neighbouring chunks:
 //!
 //! ```text
 //! chunks   0  1  2  3 | 4  5  6  7 | 8  9 10     3 lanes
-//!          ^ with the lane
-//!             ^ front: whose lane it is goes on here
-//!                  ^ back: those who are done with their own take from here
+//!          ^ claimed with the lane
+//!             ^ front: the lane's own thread goes on here
+//!                  ^ back: threads that have finished their own lane take from here
 //! ```
 //!
-//! The job that is posted has one item a lane. Who claims it runs the lane's first chunk, then claims the others one by one;
-//! both ends are in one word, so that each chunk is claimed once. The word orders nothing else: what is read with a
-//! chunk came with the job, and what a chunk wrote goes out with the report of the lane in which its thread claimed it.
+//! The posted job has one item for each lane. The thread that claims the item runs the lane's first chunk and then claims
+//! the others one by one. Both ends of a lane are in one word, so that each chunk is claimed once. The word orders no other
+//! memory: what a chunk reads was published with the job, and what it wrote is published by the report of the lane in which
+//! its thread claimed it.
 
 use std::array;
 
@@ -96,7 +97,7 @@ mod tests {
         let lanes = Lanes::new(11, 3);
         let mut chunks = Vec::new();
         lanes.run(1, |i| chunks.push(i));
-        // The first chunks of the other lanes, 0 and 7, go to who claims those lanes.
+        // The first chunks of the other lanes, 0 and 7, go to the threads that claim those lanes.
         assert_eq!(chunks, [3, 4, 5, 6, 10, 9, 8, 2, 1]);
         for (lane, first) in [(2, 7), (0, 0)] {
             chunks.clear();

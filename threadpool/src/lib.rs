@@ -5,6 +5,7 @@ mod board;
 mod builder;
 mod cgroup;
 mod default_threads;
+mod disjoint;
 mod error;
 mod fork;
 mod lanes;
@@ -21,5 +22,6 @@ mod ticket;
 
 pub use builder::PoolBuilder;
 pub use default_threads::{CpuLimits, DefaultThreads, THREADS_VARIABLE, default_threads};
+pub use disjoint::DisjointMut;
 pub use error::Error;
 pub use pool::{MAX_THREADS, ThreadPool};

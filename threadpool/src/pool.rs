@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::affinity::pin;
 use crate::board::{Board, Job, in_item};
+use crate::disjoint::DisjointMut;
 use crate::fork::Process;
 use crate::lanes::{Lanes, MAX_LANES};
 use crate::panics::{FirstPanic, for_each};
@@ -12,7 +13,7 @@ use crate::sync::{Arc, Builder, JoinHandle, Thread};
 use crate::ticket::{self, MAX_ITEMS, Shape};
 use crate::{Error, PoolBuilder};
 
-/// The most threads a pool can have. Far beyond use; it catches numbers that went wrong on the way.
+/// The most threads a pool can have. It is far more than is useful, and catches numbers that are the result of a mistake.
 pub const MAX_THREADS: usize = 1024;
 
 /// Chunks a thread gets on average when the caller leaves the chunk size to the pool.
@@ -25,11 +26,12 @@ const DEFAULT_CHUNKS_PER_THREAD: usize = 4;
 ///
 /// All calls share these rules, where an *item* is one call of the closure:
 ///
-/// - Chunks are dealt out in equal runs of neighbours, one a thread; who is done with its own takes what others have
-///   not come to, from the end. (With more than 16 threads: in order, each to the first thread that is free.) Their
-///   borders depend only on the number of items and the chunk size (and, if that is left to the pool, on the number of
-///   threads), never on timing.
-/// - Everything done before a call is visible to its items, and everything items did to whoever sees the call return.
+/// - Each thread gets an equal run of neighbouring chunks. A thread that has finished its run takes chunks from the ends of
+///   the other threads' runs. (With more than 16 threads, chunks are given out in order, each to the first thread that is
+///   free.) The borders of chunks depend only on the number of items and the chunk size (and on the number of threads if
+///   the pool chooses the chunk size), never on timing.
+/// - Items see everything that was done before the call, and the caller sees everything that they did when the call
+///   returns.
 /// - If items panic, all other items still run; then the call panics with the payload of the first one. The pool
 ///   stays usable. (Under `panic = "abort"` the process ends at once, as always.)
 /// - A call made from inside an item, of this pool or another, runs in that thread alone. So does a call of a
@@ -201,16 +203,12 @@ impl ThreadPool {
     {
         let len = data.len();
         let chunk_len = if chunk_len == 0 { self.default_chunk(len) } else { chunk_len };
-        let parts = Parts(data.as_mut_ptr());
+        let data = DisjointMut::new(data);
         self.par_ranges(len.div_ceil(chunk_len), 1, |range| {
             let i = range.start;
             let start = i * chunk_len;
-            let part_len = chunk_len.min(len - start);
-            // SAFETY: i < ceil(len / chunk_len), so start < len.
-            let first = unsafe { parts.first().add(start) };
-            // SAFETY: `data` is borrowed mutably until this call returns; the part lies within it, and no other
-            // thread has it, since each `i` is claimed once and parts do not overlap. T is Send.
-            let part = unsafe { std::slice::from_raw_parts_mut(first, part_len) };
+            // SAFETY: each `i` is claimed once, and parts of different `i` do not overlap.
+            let part = unsafe { data.part(start, chunk_len.min(len - start)) };
             f(i, part);
         });
     }
@@ -265,8 +263,8 @@ impl ThreadPool {
 impl Drop for ThreadPool {
     fn drop(&mut self) {
         if self.process.is_past() {
-            // There is nobody to stop or join, and whoever held a lock may be gone with it. What stands for the
-            // threads is left alone: to the C library their handles are no longer good for anything.
+            // This process has no workers to stop or join, and a lock may be held by a thread that it does not have. The
+            // handles are forgotten, not dropped: the C library can do nothing with them here.
             return std::mem::forget(std::mem::take(&mut self.workers));
         }
         self.board.stop(self.worker_threads());
@@ -283,18 +281,6 @@ impl std::fmt::Debug for ThreadPool {
         f.debug_struct("ThreadPool").field("threads", &self.threads()).finish_non_exhaustive()
     }
 }
-
-/// Where a slice starts, for the threads that take it apart.
-struct Parts<T>(*mut T);
-
-impl<T> Parts<T> {
-    fn first(&self) -> *mut T {
-        self.0
-    }
-}
-
-// SAFETY: sharing it shares only an address; what threads do with it is argued where they do.
-unsafe impl<T: Send> Sync for Parts<T> {}
 
 #[cfg(test)]
 #[cfg(not(loom))]

@@ -7,7 +7,7 @@
 //! - yields every [`YIELD_EVERY`]. While nobody wants the core that costs a fraction of a microsecond, and is
 //!   rare enough that what is waited for seldom arrives in the middle of it;
 //! - ends when a yield took longer than [`STOLEN`]: another thread ran meanwhile, so the core is wanted, and to go
-//!   on spinning takes time from whoever wants it, perhaps from the very thread that is waited for;
+//!   on spinning takes time from another thread, perhaps from the very one that is waited for;
 //! - ends at [`SLEEP_AFTER`].
 
 use crate::sync::{spin_loop, yield_now};

@@ -131,7 +131,7 @@ impl Shape {
 pub(crate) struct AtomicShape(AtomicU64);
 
 impl AtomicShape {
-    /// P2. Release pairs with the acquire in [`load`](Self::load): who sees this shape sees the ticket closed.
+    /// P2. Release pairs with the acquire in [`load`](Self::load): a thread that sees this shape sees the ticket closed.
     pub(crate) fn store(&self, shape: Shape) {
         self.0.store(shape.pack(), Ordering::Release);
     }

@@ -10,6 +10,7 @@
     reason = "a vector is two registers: every operation comes twice"
 )]
 
+use super::avx512::Avx512Vnni;
 use crate::simd::{Kernel, LANES, Simd, sealed::Sealed};
 use core::arch::x86_64::*;
 
@@ -24,6 +25,12 @@ impl Avx2<false> {
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c"))
         .then_some(Self(()))
+    }
+
+    /// The token for a CPU with AVX-512, whose detection asks for AVX2, FMA and F16C, too.
+    #[inline(always)]
+    pub(super) fn of_avx512(_: Avx512Vnni) -> Self {
+        Self(())
     }
 }
 
@@ -68,9 +75,9 @@ unsafe fn run_avxvnni<S: Simd, K: Kernel>(s: S, kernel: K) -> K::Output {
 }
 
 impl<const VNNI: bool> Avx2<VNNI> {
-    /// The low half plus or against the high half, as the first step of every reduction.
+    /// The largest of eight lanes with `max`, otherwise their sum, folded 4, 2 and 1 apart.
     #[inline(always)]
-    fn fold(self, v: __m256, max: bool) -> f32 {
+    pub(super) fn fold(self, v: __m256, max: bool) -> f32 {
         // SAFETY: `self` proves that the CPU has these instructions.
         unsafe {
             let op = |a, b| if max { _mm_max_ps(a, b) } else { _mm_add_ps(a, b) };
@@ -155,45 +162,27 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
 
-    #[inline(always)]
-    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        both!(_mm256_add_ps, a, b)
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        both!(_mm256_sub_ps, a, b)
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        both!(_mm256_mul_ps, a, b)
-    }
-    #[inline(always)]
-    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        both!(_mm256_div_ps, a, b)
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
-        both!(_mm256_fmadd_ps, a, b, c)
-    }
-    #[inline(always)]
-    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        both!(_mm256_max_ps, a, b)
-    }
-    #[inline(always)]
-    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        both!(_mm256_min_ps, a, b)
+    lanewise! { both;
+        add(a: F32, b: F32) -> F32 = _mm256_add_ps;
+        sub(a: F32, b: F32) -> F32 = _mm256_sub_ps;
+        mul(a: F32, b: F32) -> F32 = _mm256_mul_ps;
+        div(a: F32, b: F32) -> F32 = _mm256_div_ps;
+        fma(a: F32, b: F32, c: F32) -> F32 = _mm256_fmadd_ps;
+        max(a: F32, b: F32) -> F32 = _mm256_max_ps;
+        min(a: F32, b: F32) -> F32 = _mm256_min_ps;
+        to_bits(v: F32) -> I32 = _mm256_castps_si256;
+        from_bits(v: I32) -> F32 = _mm256_castsi256_ps;
+        round_i32(v: F32) -> I32 = _mm256_cvtps_epi32;
+        from_i32(v: I32) -> F32 = _mm256_cvtepi32_ps;
+        add_i32(a: I32, b: I32) -> I32 = _mm256_add_epi32;
+        max_i32(a: I32, b: I32) -> I32 = _mm256_max_epi32;
+        and(a: I32, b: I32) -> I32 = _mm256_and_si256;
+        or(a: I32, b: I32) -> I32 = _mm256_or_si256;
     }
     #[inline(always)]
     fn select_lt(self, a: Self::F32, b: Self::F32, yes: Self::F32, no: Self::F32) -> Self::F32 {
         let mask = both!(_mm256_cmp_ps::<_CMP_LT_OQ>, a, b);
         both!(_mm256_blendv_ps, no, yes, mask)
-    }
-    #[inline(always)]
-    fn to_array(self, v: Self::F32) -> [f32; LANES] {
-        let mut out = [0.0; LANES];
-        // SAFETY: `out` holds 16 f32.
-        unsafe { self.store(out.as_mut_ptr(), v) };
-        out
     }
     #[inline(always)]
     fn reduce_add(self, v: Self::F32) -> f32 {
@@ -236,23 +225,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
                 unsafe { _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b)) };
         }
         out
-    }
-
-    #[inline(always)]
-    fn to_bits(self, v: Self::F32) -> Self::I32 {
-        both!(_mm256_castps_si256, v)
-    }
-    #[inline(always)]
-    fn from_bits(self, v: Self::I32) -> Self::F32 {
-        both!(_mm256_castsi256_ps, v)
-    }
-    #[inline(always)]
-    fn round_i32(self, v: Self::F32) -> Self::I32 {
-        both!(_mm256_cvtps_epi32, v)
-    }
-    #[inline(always)]
-    fn from_i32(self, v: Self::I32) -> Self::F32 {
-        both!(_mm256_cvtepi32_ps, v)
     }
 
     #[inline(always)]
@@ -318,14 +290,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         }
     }
     #[inline(always)]
-    fn add_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        both!(_mm256_add_epi32, a, b)
-    }
-    #[inline(always)]
-    fn max_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        both!(_mm256_max_epi32, a, b)
-    }
-    #[inline(always)]
     fn reduce_max_i32(self, v: Self::I32) -> i32 {
         // SAFETY: `self` proves the instructions.
         unsafe {
@@ -334,14 +298,6 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             let v2 = _mm_max_epi32(v4, _mm_unpackhi_epi64(v4, v4));
             _mm_cvtsi128_si32(_mm_max_epi32(v2, _mm_shuffle_epi32::<1>(v2)))
         }
-    }
-    #[inline(always)]
-    fn and(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        both!(_mm256_and_si256, a, b)
-    }
-    #[inline(always)]
-    fn or(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        both!(_mm256_or_si256, a, b)
     }
     #[inline(always)]
     fn shl<const N: u32>(self, a: Self::I32) -> Self::I32 {
@@ -418,8 +374,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
-        // SAFETY: a hint, without effect on an address that can't be read.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+        super::prefetch(p);
     }
     #[inline(always)]
     #[allow(clippy::needless_range_loop, reason = "`half` is a distance between rows as well")]

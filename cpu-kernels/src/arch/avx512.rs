@@ -3,6 +3,7 @@
 //! `vpdpbusd` multiplies unsigned by signed bytes and adds four products to an i32 lane without saturation.
 //! Signed 8-bit codes go in plus 128, and the group's sum starts at `-128 * sum(x)`.
 
+use super::avx2::Avx2;
 use crate::simd::{Kernel, LANES, Simd, sealed::Sealed};
 use core::arch::x86_64::*;
 
@@ -13,13 +14,29 @@ pub(crate) struct Avx512Vnni(());
 impl Avx512Vnni {
     /// The token, if the CPU has the instructions and the OS saves their registers.
     pub(crate) fn detect() -> Option<Self> {
-        (super::avx2::Avx2::<false>::detect().is_some()
+        (Avx2::<false>::detect().is_some()
             && is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vnni"))
         .then_some(Self(()))
+    }
+
+    /// The token for AVX2, which such a CPU has, too.
+    #[inline(always)]
+    fn avx2(self) -> Avx2<false> {
+        Avx2::of_avx512(self)
+    }
+
+    /// Lanes 0 to 7, and lanes 8 to 15.
+    #[inline(always)]
+    fn halves(self, v: __m512) -> [__m256; 2] {
+        // SAFETY: `self` proves the instructions.
+        let low = unsafe { _mm512_castps512_ps256(v) };
+        // SAFETY: `self` proves the instructions.
+        let high = unsafe { _mm512_extractf32x8_ps::<1>(v) };
+        [low, high]
     }
 
     /// Rows 0, 4, 8 and 12 from `p` on, 16 bytes each.
@@ -40,6 +57,14 @@ impl Avx512Vnni {
 }
 
 impl Sealed for Avx512Vnni {}
+
+/// `$f` on the one register. The token in scope proves the instructions.
+macro_rules! one {
+    ($f:ident, $($a:expr),*) => {
+        // SAFETY: `self` proves that the CPU has these instructions.
+        unsafe { $f($($a),*) }
+    };
+}
 
 /// Runs `kernel` compiled for AVX-512 with VNNI.
 ///
@@ -97,40 +122,22 @@ impl Simd for Avx512Vnni {
         unsafe { _mm256_storeu_si256(p.cast(), h) }
     }
 
-    #[inline(always)]
-    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_add_ps(a, b) }
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_sub_ps(a, b) }
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_mul_ps(a, b) }
-    }
-    #[inline(always)]
-    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_div_ps(a, b) }
-    }
-    #[inline(always)]
-    fn fma(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_fmadd_ps(a, b, c) }
-    }
-    #[inline(always)]
-    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_max_ps(a, b) }
-    }
-    #[inline(always)]
-    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_min_ps(a, b) }
+    lanewise! { one;
+        add(a: F32, b: F32) -> F32 = _mm512_add_ps;
+        sub(a: F32, b: F32) -> F32 = _mm512_sub_ps;
+        mul(a: F32, b: F32) -> F32 = _mm512_mul_ps;
+        div(a: F32, b: F32) -> F32 = _mm512_div_ps;
+        fma(a: F32, b: F32, c: F32) -> F32 = _mm512_fmadd_ps;
+        max(a: F32, b: F32) -> F32 = _mm512_max_ps;
+        min(a: F32, b: F32) -> F32 = _mm512_min_ps;
+        to_bits(v: F32) -> I32 = _mm512_castps_si512;
+        from_bits(v: I32) -> F32 = _mm512_castsi512_ps;
+        round_i32(v: F32) -> I32 = _mm512_cvtps_epi32;
+        from_i32(v: I32) -> F32 = _mm512_cvtepi32_ps;
+        add_i32(a: I32, b: I32) -> I32 = _mm512_add_epi32;
+        max_i32(a: I32, b: I32) -> I32 = _mm512_max_epi32;
+        and(a: I32, b: I32) -> I32 = _mm512_and_si512;
+        or(a: I32, b: I32) -> I32 = _mm512_or_si512;
     }
     #[inline(always)]
     fn select_lt(self, a: Self::F32, b: Self::F32, yes: Self::F32, no: Self::F32) -> Self::F32 {
@@ -140,33 +147,18 @@ impl Simd for Avx512Vnni {
         unsafe { _mm512_mask_blend_ps(mask, no, yes) }
     }
     #[inline(always)]
-    fn to_array(self, v: Self::F32) -> [f32; LANES] {
-        let mut out = [0.0; LANES];
-        // SAFETY: `out` holds 16 f32.
-        unsafe { self.store(out.as_mut_ptr(), v) };
-        out
-    }
-    #[inline(always)]
-    #[allow(clippy::multiple_unsafe_ops_per_block, reason = "one reduction, register to register")]
     fn reduce_add(self, v: Self::F32) -> f32 {
+        let [low, high] = self.halves(v);
         // SAFETY: `self` proves the instructions.
-        unsafe {
-            let v8 = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
-            let v4 = _mm_add_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps::<1>(v8));
-            let v2 = _mm_add_ps(v4, _mm_movehl_ps(v4, v4));
-            _mm_cvtss_f32(_mm_add_ss(v2, _mm_shuffle_ps::<1>(v2, v2)))
-        }
+        let half = unsafe { _mm256_add_ps(low, high) };
+        self.avx2().fold(half, false)
     }
     #[inline(always)]
-    #[allow(clippy::multiple_unsafe_ops_per_block, reason = "one reduction, register to register")]
     fn reduce_max(self, v: Self::F32) -> f32 {
+        let [low, high] = self.halves(v);
         // SAFETY: `self` proves the instructions.
-        unsafe {
-            let v8 = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
-            let v4 = _mm_max_ps(_mm256_castps256_ps128(v8), _mm256_extractf128_ps::<1>(v8));
-            let v2 = _mm_max_ps(v4, _mm_movehl_ps(v4, v4));
-            _mm_cvtss_f32(_mm_max_ss(v2, _mm_shuffle_ps::<1>(v2, v2)))
-        }
+        let half = unsafe { _mm256_max_ps(low, high) };
+        self.avx2().fold(half, true)
     }
     #[inline(always)]
     #[allow(clippy::multiple_unsafe_ops_per_block, reason = "one reduction, register to register")]
@@ -196,27 +188,6 @@ impl Simd for Avx512Vnni {
         let [a, b] = pairs;
         // SAFETY: `self` proves the instructions.
         unsafe { _mm512_add_ps(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b)) }
-    }
-
-    #[inline(always)]
-    fn to_bits(self, v: Self::F32) -> Self::I32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_castps_si512(v) }
-    }
-    #[inline(always)]
-    fn from_bits(self, v: Self::I32) -> Self::F32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_castsi512_ps(v) }
-    }
-    #[inline(always)]
-    fn round_i32(self, v: Self::F32) -> Self::I32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_cvtps_epi32(v) }
-    }
-    #[inline(always)]
-    fn from_i32(self, v: Self::I32) -> Self::F32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_cvtepi32_ps(v) }
     }
 
     #[inline(always)]
@@ -270,29 +241,9 @@ impl Simd for Avx512Vnni {
         unsafe { _mm_storeu_si128(p.cast(), b) }
     }
     #[inline(always)]
-    fn add_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_add_epi32(a, b) }
-    }
-    #[inline(always)]
-    fn max_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_max_epi32(a, b) }
-    }
-    #[inline(always)]
     fn reduce_max_i32(self, v: Self::I32) -> i32 {
         // SAFETY: `self` proves the instructions.
         unsafe { _mm512_reduce_max_epi32(v) }
-    }
-    #[inline(always)]
-    fn and(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_and_si512(a, b) }
-    }
-    #[inline(always)]
-    fn or(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        // SAFETY: `self` proves the instructions.
-        unsafe { _mm512_or_si512(a, b) }
     }
     #[inline(always)]
     fn shl<const N: u32>(self, a: Self::I32) -> Self::I32 {
@@ -340,8 +291,7 @@ impl Simd for Avx512Vnni {
 
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
-        // SAFETY: a hint, without effect on an address that can't be read.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+        super::prefetch(p);
     }
     #[inline(always)]
     #[allow(clippy::multiple_unsafe_ops_per_block, reason = "one transposition, register to register")]

@@ -193,13 +193,6 @@ impl Simd for Neon {
         each!(vbslq_f32, less, yes, no)
     }
     #[inline(always)]
-    fn to_array(self, v: Self::F32) -> [f32; LANES] {
-        let mut out = [0.0; LANES];
-        // SAFETY: `out` holds 16 f32.
-        unsafe { self.store(out.as_mut_ptr(), v) };
-        out
-    }
-    #[inline(always)]
     fn reduce_add(self, v: Self::F32) -> f32 {
         // SAFETY: `self` proves the instructions.
         unsafe {

@@ -14,12 +14,13 @@
 //! are added to the row's total, the even one first, block after block. This order is the same for every ISA, thread
 //! count, batch and tile, and so are the bits.
 //!
-//! F32, F16 and BF16 panels are packed once and for all by [`crate::PackedMatrix`]. Everything else is decoded to f32 rows
-//! by its format's own formula and transposed, a block at a time, in the thread's scratch memory. With many tokens a
-//! block of a panel stays in the first-level cache and the tokens' part of it in the second-level one, so halves are
-//! widened, and rows decoded and transposed, once for all of them.
+//! [`crate::PackedMatrix`] packs F32, F16 and BF16 panels once. Everything else is decoded to f32 rows by its format's own
+//! formula and transposed, a block at a time, in the thread's scratch memory. With many tokens a block of a panel stays in
+//! the first-level cache and the activations for it in the second-level one. So a block is widened, or decoded and
+//! transposed, once for all tokens.
 
 mod decode;
+pub(crate) mod group;
 mod pack;
 mod source;
 mod tile;
@@ -31,14 +32,15 @@ pub(crate) use source::{FloatRows, Weight, panel_lines};
 
 use crate::Context;
 use crate::error::{Error, check_len};
-use crate::matrix::{Matrix, Weights};
+use crate::formats::UseFloatRows;
+use crate::matrix::Matrix;
 use crate::output::Output;
-use crate::packed::Kind;
+use crate::packed::{Panels, UseFloatPanels, all_packed};
+use crate::panels::{share_panels, two_streams};
 use crate::scratch::{Line, Purpose, with_lines};
 use crate::simd::{Kernel, LANES, Simd};
 use core::ops::Range;
-use half::{bf16, f16};
-use source::{Decoded, Ready, SCRATCH, Source};
+use source::{Decoded, PackedFloats, PanelSource, SCRATCH};
 use tile::{Multiply, Tile, add_blocks, widen};
 
 /// Inputs of a block: part of the definition of the result.
@@ -116,50 +118,68 @@ pub fn gemm_f32_each<const N: usize>(
     }
     let matrices = products.each_ref().map(|(w, _)| **w);
     let outputs = products.map(|(w, y)| Output::new(y, tokens, w.rows()));
-    if let Some(panels) = of_one_kind::<f32, N>(matrices, |k| matches!(k, Kind::F32)) {
-        run(ctx, panels, outputs, x, tokens);
-    } else if let Some(panels) = of_one_kind::<f16, N>(matrices, |k| matches!(k, Kind::F16)) {
-        run(ctx, panels, outputs, x, tokens);
-    } else if let Some(panels) = of_one_kind::<bf16, N>(matrices, |k| matches!(k, Kind::Bf16)) {
-        run(ctx, panels, outputs, x, tokens);
-    } else {
+    let alike = all_packed(matrices.map(|w| w.weights()))
+        .is_some_and(|packed| multiply_packed(MultiplyPacked { ctx, packed, outputs, x, tokens }));
+    if !alike {
         for (w, output) in matrices.into_iter().zip(outputs) {
-            one(ctx, w, output, x, tokens);
+            multiply_one(ctx, w, output, x, tokens);
         }
     }
     Ok(())
 }
 
-/// All of `matrices` as panels of `W`, if `fits` says so of every one of them.
-fn of_one_kind<'a, W: Weight, const N: usize>(
-    matrices: [Matrix<'a>; N],
-    fits: impl Fn(Kind) -> bool,
-) -> Option<[Ready<'a, W>; N]> {
-    let ready = |matrix: &Matrix<'a>| match matrix.weights() {
-        Weights::Packed(packed) if fits(packed.kind()) => Some(packed),
-        _ => None,
+/// The product of one matrix of any format.
+fn multiply_one(ctx: Context<'_>, w: Matrix<'_>, output: Output<'_>, x: &[f32], tokens: usize) {
+    let done = match all_packed([w.weights()]) {
+        Some(packed) => multiply_packed(MultiplyPacked { ctx, packed, outputs: [output], x, tokens }),
+        None => w.weights().float_rows(MultiplyRows { ctx, w, output, x, tokens }).is_some(),
     };
-    let mut all = [Ready::new(ready(matrices.first()?)?); N];
-    for (panels, matrix) in all.iter_mut().zip(&matrices) {
-        *panels = Ready::new(ready(matrix)?);
+    if !done {
+        run(ctx, [Decoded(w)], [output], x, tokens);
     }
-    Some(all)
 }
 
-/// The product of one matrix of any format.
-fn one(ctx: Context<'_>, w: Matrix<'_>, output: Output<'_>, x: &[f32], tokens: usize) {
-    let (rows, cols) = (w.rows(), w.cols());
-    match w.weights() {
-        Weights::F32(numbers) => run(ctx, [FloatRows { numbers, rows, cols }], [output], x, tokens),
-        Weights::F16(numbers) => run(ctx, [FloatRows { numbers, rows, cols }], [output], x, tokens),
-        Weights::Bf16(numbers) => run(ctx, [FloatRows { numbers, rows, cols }], [output], x, tokens),
-        Weights::Packed(packed) => match packed.kind() {
-            Kind::F32 => run(ctx, [Ready::<f32>::new(packed)], [output], x, tokens),
-            Kind::F16 => run(ctx, [Ready::<f16>::new(packed)], [output], x, tokens),
-            Kind::Bf16 => run(ctx, [Ready::<bf16>::new(packed)], [output], x, tokens),
-            _ => run(ctx, [Decoded(w)], [output], x, tokens),
-        },
-        _ => run(ctx, [Decoded(w)], [output], x, tokens),
+/// The product of one matrix of plain floats that are not packed.
+struct MultiplyRows<'a> {
+    ctx: Context<'a>,
+    w: Matrix<'a>,
+    output: Output<'a>,
+    x: &'a [f32],
+    tokens: usize,
+}
+
+impl UseFloatRows for MultiplyRows<'_> {
+    type Output = ();
+
+    fn run<W: Weight>(self, numbers: &[W]) {
+        let rows = FloatRows { numbers, rows: self.w.rows(), cols: self.w.cols() };
+        run(self.ctx, [rows], [self.output], self.x, self.tokens);
+    }
+}
+
+/// The products of packed matrices of floats, if all are of the type of the first; says whether they are.
+#[derive(Clone, Copy)]
+struct MultiplyPacked<'a, const N: usize> {
+    ctx: Context<'a>,
+    packed: [&'a Panels; N],
+    outputs: [Output<'a>; N],
+    x: &'a [f32],
+    tokens: usize,
+}
+
+fn multiply_packed<const N: usize>(multiply: MultiplyPacked<'_, N>) -> bool {
+    multiply.packed.first().and_then(|first| first.kind().floats(multiply)).unwrap_or(false)
+}
+
+impl<const N: usize> UseFloatPanels for MultiplyPacked<'_, N> {
+    type Output = bool;
+
+    fn run<W: Weight>(self) -> bool {
+        let alike = self.packed.iter().all(|packed| packed.kind() == W::KIND);
+        if alike {
+            run(self.ctx, self.packed.map(PackedFloats::<W>::new), self.outputs, self.x, self.tokens);
+        }
+        alike
     }
 }
 
@@ -173,7 +193,7 @@ struct Product<'a> {
 }
 
 /// The products of matrices of one format, whose panels are counted as if they were one matrix's.
-fn run<P: Source, const N: usize>(
+fn run<P: PanelSource, const N: usize>(
     ctx: Context<'_>,
     matrices: [P; N],
     outputs: [Output<'_>; N],
@@ -199,28 +219,17 @@ enum Activations<'a> {
     Panels(&'a [Line], usize),
 }
 
-fn share<P: Source, const N: usize>(
+fn share<P: PanelSource, const N: usize>(
     ctx: Context<'_>,
     matrices: [P; N],
     outputs: [Output<'_>; N],
     x: Activations<'_>,
     cols: usize,
 ) {
-    let total = outputs.iter().map(|output| output.rows().div_ceil(LANES)).sum();
-    ctx.pool.par_ranges(total, 0, |range| {
+    share_panels(ctx.pool, &outputs, |i, range| {
         with_lines(Purpose::Weights, 2 * (SCRATCH + BLOCK), |scratch| {
-            let mut first = 0;
-            for (panels, output) in matrices.into_iter().zip(outputs) {
-                let rows = output.rows();
-                let last = first + rows.div_ceil(LANES);
-                let range = range.start.max(first)..range.end.min(last);
-                if !range.is_empty() {
-                    let range = range.start - first..range.end - first;
-                    let product = Product { rows, cols, x, output };
-                    ctx.isa.dispatch(PanelsTimesTokens { panels, range, product, scratch: &mut *scratch });
-                }
-                first = last;
-            }
+            let product = Product { rows: outputs[i].rows(), cols, x, output: outputs[i] };
+            ctx.isa.dispatch(PanelsTimesTokens { panels: matrices[i], range, product, scratch });
         });
     });
 }
@@ -234,7 +243,7 @@ struct PanelsTimesTokens<'a, P> {
     scratch: &'a mut [Line],
 }
 
-impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
+impl<P: PanelSource> Kernel for PanelsTimesTokens<'_, P> {
     type Output = ();
     const INTEGER_DOTS: bool = false;
 
@@ -244,18 +253,17 @@ impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
         let (x, tokens) = match x {
             Activations::Panels(x, tokens) => (x, tokens),
             Activations::One(x) => {
-                // Two streams bring more from memory than one.
-                let half = self.range.len() / 2;
-                for p in self.range.start..self.range.start + half {
-                    self.times_one(s, x, [p, p + half]);
+                let (pairs, last) = two_streams(self.range.clone());
+                for pair in pairs {
+                    self.times_one(s, x, pair);
                 }
-                if self.range.len() % 2 == 1 {
-                    self.times_one(s, x, [self.range.end - 1]);
+                if let Some(panel) = last {
+                    self.times_one(s, x, [panel]);
                 }
                 return;
             }
         };
-        // So many that their part of a block stays in a second-level cache.
+        // So many that their activations for a block stay in the second-level cache.
         let together = P::TILES * S::FLOAT_TILE;
         for start in (0..tokens).step_by(together) {
             let tokens = start..tokens.min(start + together);
@@ -275,7 +283,7 @@ impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
     }
 }
 
-impl<P: Source> PanelsTimesTokens<'_, P> {
+impl<P: PanelSource> PanelsTimesTokens<'_, P> {
     /// Adds the products of inputs `inputs` of `N` panels from `panel` on with `tokens`.
     #[inline(always)]
     fn times_block<S: Simd, const N: usize>(
@@ -313,7 +321,7 @@ impl<P: Source> PanelsTimesTokens<'_, P> {
         }
         for (p, total) in panels.into_iter().zip(totals) {
             let (first, valid) = (p * LANES, LANES.min(self.product.rows - p * LANES));
-            // SAFETY: this panel's rows are written by this work item alone.
+            // SAFETY: bounds are checked; a panel belongs to one work item, so no other uses its rows.
             s.store_up_to(unsafe { self.product.output.at(0, first, valid) }, total);
         }
     }

@@ -1,10 +1,11 @@
-//! Where panels of floats come from: packed memory, or rows that are transposed, and first decoded if need be, on the way.
+//! Where panels of floats come from: packed memory, or rows that are transposed when a block of them is needed, and decoded
+//! first if they are not plain floats.
 
 use super::BLOCK;
 use super::decode::DecodeRow;
 use super::transpose::{transpose_halves, transpose_words};
 use crate::matrix::Matrix;
-use crate::packed::Panels;
+use crate::packed::{Kind, Panels};
 use crate::scratch::Line;
 use crate::simd::{Kernel, LANES, Simd};
 use bytemuck::Pod;
@@ -12,7 +13,7 @@ use core::marker::PhantomData;
 use core::ops::Range;
 use half::{bf16, f16};
 
-/// Lines of scratch that a [`Source`] may use: sixteen rows of a block as f32, and the panel made of them.
+/// Lines of scratch that a [`PanelSource`] may use: sixteen rows of a block as f32, and the panel made of them.
 pub(super) const SCRATCH: usize = 2 * BLOCK;
 
 /// Lines of a panel of numbers of `size` bytes.
@@ -21,7 +22,10 @@ pub(crate) fn panel_lines(cols: usize, size: usize) -> usize {
 }
 
 /// Floats that are widened to f32 as they are loaded.
-pub(crate) trait Weight: Pod + Send + Sync {
+pub(crate) trait Weight: Pod + Into<f32> + Send + Sync {
+    /// The kind of packed panels of such numbers.
+    const KIND: Kind;
+
     /// Sixteen weights.
     ///
     /// # Safety
@@ -33,6 +37,8 @@ pub(crate) trait Weight: Pod + Send + Sync {
 }
 
 impl Weight for f32 {
+    const KIND: Kind = Kind::F32;
+
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
         // SAFETY: the caller's promise.
@@ -45,6 +51,8 @@ impl Weight for f32 {
 }
 
 impl Weight for f16 {
+    const KIND: Kind = Kind::F16;
+
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
         // SAFETY: the caller's promise.
@@ -57,6 +65,8 @@ impl Weight for f16 {
 }
 
 impl Weight for bf16 {
+    const KIND: Kind = Kind::Bf16;
+
     #[inline(always)]
     unsafe fn load<S: Simd>(s: S, p: *const Self) -> S::F32 {
         // SAFETY: the caller's promise.
@@ -69,10 +79,11 @@ impl Weight for bf16 {
 }
 
 /// Panels of a matrix, a block at a time.
-pub(super) trait Source: Copy + Send + Sync {
+pub(super) trait PanelSource: Copy + Send + Sync {
     /// What a panel holds.
     type Weight: Weight;
-    /// Tiles of tokens that share a block: few keep the tokens in a cache, many pay for a block that is dear to make.
+    /// Tiles of tokens that are multiplied by a block before the next block is made. With few, the activations stay in the
+    /// second-level cache; with many, fewer blocks have to be made, which matters where a block is decoded first.
     const TILES: usize;
 
     /// Inputs `inputs` of panel `panel`, sixteen weights each; `scratch` has [`SCRATCH`] lines.
@@ -87,13 +98,13 @@ pub(super) trait Source: Copy + Send + Sync {
 
 /// The panels of a packed matrix of floats.
 #[derive(Clone, Copy)]
-pub(crate) struct Ready<'a, W> {
+pub(crate) struct PackedFloats<'a, W> {
     lines: &'a [Line],
     cols: usize,
     numbers: PhantomData<W>,
 }
 
-impl<'a, W: Weight> Ready<'a, W> {
+impl<'a, W: Weight> PackedFloats<'a, W> {
     /// Those of `packed`, whose kind must be that of `W`.
     pub(crate) fn new(packed: &'a Panels) -> Self {
         Self { lines: packed.lines(), cols: packed.cols(), numbers: PhantomData }
@@ -107,7 +118,7 @@ impl<'a, W: Weight> Ready<'a, W> {
     }
 }
 
-impl<W: Weight> Source for Ready<'_, W> {
+impl<W: Weight> PanelSource for PackedFloats<'_, W> {
     type Weight = W;
     const TILES: usize = 16;
 
@@ -144,7 +155,7 @@ impl<W: Weight> FloatRows<'_, W> {
     }
 }
 
-impl<W: Weight> Source for FloatRows<'_, W> {
+impl<W: Weight> PanelSource for FloatRows<'_, W> {
     type Weight = W;
     const TILES: usize = 16;
 
@@ -166,7 +177,7 @@ impl<W: Weight> Source for FloatRows<'_, W> {
 #[derive(Clone, Copy)]
 pub(super) struct Decoded<'a>(pub(super) Matrix<'a>);
 
-impl Source for Decoded<'_> {
+impl PanelSource for Decoded<'_> {
     type Weight = f32;
     const TILES: usize = 64;
 

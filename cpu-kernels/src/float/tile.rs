@@ -109,7 +109,7 @@ impl<const P: usize> Tile<'_, P> {
     fn add<S: Simd>(self, s: S, token: usize, p: usize, even: S::F32, odd: S::F32) {
         let row = self.first + p * LANES;
         let valid = LANES.min(self.output.rows() - row);
-        // SAFETY: this panel's rows are written by this work item alone.
+        // SAFETY: bounds are checked; a panel belongs to one work item, so no other uses its rows.
         let y = unsafe { self.output.at(token, row, valid) };
         let total = if self.from == 0 {
             s.splat(0.0)

@@ -17,8 +17,8 @@
 //! `min * (a * sum)`. Even groups add to one accumulator and odd ones to another, and the two are added at the
 //! end. This order is the same for every ISA, thread count, batch and tile, and so are the bits.
 //!
-//! A panel is made by one 16 x 16 byte transposition a group: once and for all by [`crate::PackedMatrix`], or on
-//! the way, into a cache, from blocks as a file has them. Codes stay as stored: unsigned nibbles.
+//! A panel is made by one 16 x 16 byte transposition a group: once by [`crate::PackedMatrix`], or in scratch memory for each
+//! product, from blocks as a file has them. Codes stay as stored: unsigned nibbles.
 
 mod pack;
 pub(crate) mod panel;
@@ -29,11 +29,14 @@ pub(crate) use pack::{AffineRows, PanelRows, Q4_0Rows, Q4_1Rows, Q8_0Rows};
 
 use crate::Context;
 use crate::error::{Error, check_len, check_shape};
-use crate::matrix::{Matrix, Weights};
+use crate::formats::UseInt8Rows;
+use crate::matrix::Matrix;
 use crate::output::Output;
-use crate::packed::{Kind, Panels};
+use crate::packed::{PanelKind, Panels, UseInt8Panels, all_packed};
+use crate::panels::{share_panels, two_streams};
 use crate::scratch::{Line, Purpose, with_lines};
 use crate::simd::{Kernel, LANES, Simd};
+use crate::weights::Weights;
 use core::ops::Range;
 use halfbyte_q8::Activations;
 use panel::PanelFormat;
@@ -52,8 +55,8 @@ pub fn matvec_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f
 
 /// `y[t] = W x[t]` for every row `t` of int8 activations.
 ///
-/// `w` is `rows` x `cols`, `x` is tokens x `cols`, `y` is tokens x `rows`, row-major. Supported weights: Q8_0,
-/// Q4_0, Q4_1 and MLX affine 4-bit, packed or not, with the same bits.
+/// `w` is `rows` x `cols`, `x` is tokens x `cols`, `y` is tokens x `rows`, row-major. Supported are the formats of
+/// [`Weights::formats`] that have `int8`, packed or not, with the same bits.
 ///
 /// Numerics: per group of 32 the integer dot product is exact; then one rounding for `scale * a`, one for each
 /// fma into one of two f32 accumulators (even and odd groups), one for their sum. So the error is at most
@@ -102,82 +105,88 @@ pub fn gemm_int8_each<const N: usize>(
         check_shape("columns of the activations", w.cols(), x.cols())?;
         check_len("y", x.rows().saturating_mul(w.rows()), y.len())?;
         if !w.supports_int8() {
-            let supported = "Q8_0, Q4_0, Q4_1, MLX affine 4-bit";
+            let supported = Weights::names(|format| format.int8);
             return Err(Error::Unsupported { what: "gemm_int8", got: w.weights().name(), supported });
         }
     }
     let weights = products.each_ref().map(|(w, _)| w.weights());
     let outputs = products.map(|(w, y)| Output::new(y, x.rows(), w.rows()));
-    if let Some(panels) = of_one_kind(weights, |k| if let Kind::Q4_0(f) = k { Some(f) } else { None }) {
-        run(ctx, panels, outputs, x);
-    } else if let Some(panels) = of_one_kind(weights, |k| if let Kind::Q8_0(f) = k { Some(f) } else { None })
-    {
-        run(ctx, panels, outputs, x);
-    } else if let Some(panels) = of_one_kind(weights, |k| if let Kind::Q4_1(f) = k { Some(f) } else { None })
-    {
-        run(ctx, panels, outputs, x);
-    } else if let Some(panels) =
-        of_one_kind(weights, |k| if let Kind::Affine4(f) = k { Some(f) } else { None })
-    {
-        run(ctx, panels, outputs, x);
-    } else {
+    let alike =
+        all_packed(weights).is_some_and(|packed| multiply_packed(MultiplyPacked { ctx, packed, outputs, x }));
+    if !alike {
         for (weights, output) in weights.into_iter().zip(outputs) {
-            one(ctx, weights, output, x);
+            multiply_one(ctx, weights, output, x);
         }
     }
     Ok(())
 }
 
-/// All of `weights` as panels of the format that `pick` finds in every one of them, or `None`.
-fn of_one_kind<'a, F: PanelFormat, const N: usize>(
-    weights: [Weights<'a>; N],
-    pick: impl Fn(Kind) -> Option<F>,
-) -> Option<[Ready<'a, F>; N]> {
-    let ready = |weights: &Weights<'a>| {
-        let Weights::Packed(packed) = *weights else { return None };
-        Some(Ready { packed, format: pick(packed.kind())? })
+/// The product of one matrix of a supported format.
+fn multiply_one(ctx: Context<'_>, weights: Weights<'_>, output: Output<'_>, x: &Activations) {
+    let done = match all_packed([weights]) {
+        Some(packed) => multiply_packed(MultiplyPacked { ctx, packed, outputs: [output], x }),
+        None => weights.int8_rows(x.cols(), MultiplyRows { ctx, output, x }).is_some(),
     };
-    let mut all = [ready(weights.first()?)?; N];
-    for (panels, weights) in all.iter_mut().zip(&weights) {
-        *panels = ready(weights)?;
-    }
-    Some(all)
+    assert!(done, "{} were refused", weights.name());
 }
 
-/// The product of one matrix of a supported format.
-fn one(ctx: Context<'_>, weights: Weights<'_>, output: Output<'_>, x: &Activations) {
-    let cols = x.cols();
-    match weights {
-        Weights::Q8_0(blocks) => run(ctx, [OnTheWay(Q8_0Rows::new(blocks, cols))], [output], x),
-        Weights::Q4_0(blocks) => run(ctx, [OnTheWay(Q4_0Rows::new(blocks, cols))], [output], x),
-        Weights::Q4_1(blocks) => run(ctx, [OnTheWay(Q4_1Rows::new(blocks, cols))], [output], x),
-        Weights::Affine4(affine) => run(ctx, [OnTheWay(AffineRows::new(affine, cols))], [output], x),
-        Weights::Packed(packed) => match packed.kind() {
-            Kind::Q8_0(format) => run(ctx, [Ready { packed, format }], [output], x),
-            Kind::Q4_0(format) => run(ctx, [Ready { packed, format }], [output], x),
-            Kind::Q4_1(format) => run(ctx, [Ready { packed, format }], [output], x),
-            Kind::Affine4(format) => run(ctx, [Ready { packed, format }], [output], x),
-            Kind::F32 | Kind::F16 | Kind::Bf16 => unreachable!("{} were refused", packed.name()),
-        },
-        other => unreachable!("{} were refused", other.name()),
+/// The product of one matrix that is not packed.
+struct MultiplyRows<'a> {
+    ctx: Context<'a>,
+    output: Output<'a>,
+    x: &'a Activations,
+}
+
+impl UseInt8Rows for MultiplyRows<'_> {
+    type Output = ();
+
+    fn run<R: PanelRows>(self, rows: R) {
+        run(self.ctx, [OnDemand(rows)], [self.output], self.x);
+    }
+}
+
+/// The products of packed matrices, if all are of the format of the first; says whether they are.
+#[derive(Clone, Copy)]
+struct MultiplyPacked<'a, const N: usize> {
+    ctx: Context<'a>,
+    packed: [&'a Panels; N],
+    outputs: [Output<'a>; N],
+    x: &'a Activations,
+}
+
+fn multiply_packed<const N: usize>(multiply: MultiplyPacked<'_, N>) -> bool {
+    multiply.packed.first().and_then(|first| first.kind().int8(multiply)).unwrap_or(false)
+}
+
+impl<const N: usize> UseInt8Panels for MultiplyPacked<'_, N> {
+    type Output = bool;
+
+    fn run<F: PanelKind>(self, first: F) -> bool {
+        let mut all = self.packed.map(|packed| Prepacked { packed, format: first });
+        for panels in &mut all {
+            let Some(format) = F::of(panels.packed.kind()) else { return false };
+            panels.format = format;
+        }
+        run(self.ctx, all, self.outputs, self.x);
+        true
     }
 }
 
 /// Where the panels of a matrix come from.
-trait Source: Copy + Send + Sync {
+trait PanelSource: Copy + Send + Sync {
     type Format: PanelFormat;
 
     fn format(&self) -> Self::Format;
 
-    /// The panel of rows `first..first + valid`, of `groups` groups; `scratch` is as long as a panel.
+    /// The panel of rows `first..first + valid`; `scratch` is as long as a panel.
     fn panel<'s, S: Simd>(&'s self, s: S, first: usize, valid: usize, scratch: &'s mut [Line]) -> &'s [Line];
 }
 
-/// Rows that become panels when they are needed.
+/// Rows that become panels, in scratch memory, when they are needed.
 #[derive(Clone, Copy)]
-struct OnTheWay<R>(R);
+struct OnDemand<R>(R);
 
-impl<R: PanelRows> Source for OnTheWay<R> {
+impl<R: PanelRows> PanelSource for OnDemand<R> {
     type Format = R::Format;
     #[inline(always)]
     fn format(&self) -> R::Format {
@@ -186,20 +195,20 @@ impl<R: PanelRows> Source for OnTheWay<R> {
 
     #[inline(always)]
     fn panel<'s, S: Simd>(&'s self, s: S, first: usize, valid: usize, scratch: &'s mut [Line]) -> &'s [Line] {
-        // The next panel's rows come from memory while this one is multiplied.
+        // This prefetches the next panel's rows, which arrive while this panel is multiplied.
         self.0.pack(s, first, valid, scratch);
         scratch
     }
 }
 
-/// Panels packed before.
+/// Panels of a packed matrix.
 #[derive(Clone, Copy)]
-struct Ready<'a, F> {
+struct Prepacked<'a, F> {
     packed: &'a Panels,
     format: F,
 }
 
-impl<F: PanelFormat> Source for Ready<'_, F> {
+impl<F: PanelFormat> PanelSource for Prepacked<'_, F> {
     type Format = F;
     #[inline(always)]
     fn format(&self) -> F {
@@ -214,32 +223,23 @@ impl<F: PanelFormat> Source for Ready<'_, F> {
 }
 
 /// The products of matrices of one format, whose panels are counted as if they were one matrix's.
-fn run<P: Source, const N: usize>(
+fn run<P: PanelSource, const N: usize>(
     ctx: Context<'_>,
     matrices: [P; N],
     outputs: [Output<'_>; N],
     x: &Activations,
 ) {
-    let total = outputs.iter().map(|output| output.rows().div_ceil(LANES)).sum();
-    if total == 0 || x.rows() == 0 {
+    if x.rows() == 0 {
         return;
     }
     let zero_point = (P::Format::CODE_LINES == 4).then_some(P::Format::ZERO_POINT);
     with_tokens(ctx, x, zero_point, |tokens| {
-        ctx.pool.par_ranges(total, 0, |range| {
-            let mut first = 0;
-            for (panels, output) in matrices.into_iter().zip(outputs) {
+        share_panels(ctx.pool, &outputs, |i, range| {
+            let (panels, output) = (matrices[i], outputs[i]);
+            with_lines(Purpose::Weights, 2 * panels.format().panel_lines(x.groups()), |scratch| {
                 let rows = output.rows();
-                let last = first + rows.div_ceil(LANES);
-                let range = range.start.max(first)..range.end.min(last);
-                if !range.is_empty() {
-                    let range = range.start - first..range.end - first;
-                    with_lines(Purpose::Weights, 2 * panels.format().panel_lines(x.groups()), |scratch| {
-                        ctx.isa.dispatch(PanelsTimesTokens { panels, range, rows, tokens, scratch, output });
-                    });
-                }
-                first = last;
-            }
+                ctx.isa.dispatch(PanelsTimesTokens { panels, range, rows, tokens, scratch, output });
+            });
         });
     });
 }
@@ -255,19 +255,18 @@ struct PanelsTimesTokens<'a, P> {
     output: Output<'a>,
 }
 
-impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
+impl<P: PanelSource> Kernel for PanelsTimesTokens<'_, P> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         if self.tokens.count == 1 {
-            // Two streams bring more from memory than one.
-            let half = self.range.len() / 2;
-            for p in self.range.start..self.range.start + half {
-                self.times_one(s, [p, p + half]);
+            let (pairs, last) = two_streams(self.range.clone());
+            for pair in pairs {
+                self.times_one(s, pair);
             }
-            if self.range.len() % 2 == 1 {
-                self.times_one(s, [self.range.end - 1]);
+            if let Some(panel) = last {
+                self.times_one(s, [panel]);
             }
             return;
         }
@@ -283,7 +282,7 @@ impl<P: Source> Kernel for PanelsTimesTokens<'_, P> {
     }
 }
 
-impl<P: Source> PanelsTimesTokens<'_, P> {
+impl<P: PanelSource> PanelsTimesTokens<'_, P> {
     /// The products of some panels, one or two, with the only token.
     #[inline(always)]
     fn times_one<S: Simd, const N: usize>(&mut self, s: S, numbers: [usize; N]) {
@@ -297,7 +296,7 @@ impl<P: Source> PanelsTimesTokens<'_, P> {
         let totals = tile::times_one(s, self.panels.format(), panels, self.tokens);
         for (p, total) in numbers.into_iter().zip(totals) {
             let (first, valid) = (p * LANES, LANES.min(self.rows - p * LANES));
-            // SAFETY: this panel's rows are written by this work item alone.
+            // SAFETY: bounds are checked; a panel belongs to one work item, so no other uses its rows.
             s.store_up_to(unsafe { self.output.at(0, first, valid) }, total);
         }
     }

@@ -1,7 +1,8 @@
 //! From stored rows to panels: sixteen rows of one group, transposed.
 
 use super::panel::{AffinePanel, BlockPanel, PanelFormat};
-use crate::matrix::{Affine4, Parameters};
+use crate::formats::{Affine, Parameters};
+use crate::packed::PanelKind;
 use crate::scratch::Line;
 use crate::simd::{LANES, Simd};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
@@ -10,12 +11,12 @@ use halfbyte_q8::BlockQ8_0;
 /// Stored rows that become panels.
 pub(crate) trait PanelRows: Copy + Send + Sync {
     /// What the panels look like.
-    type Format: PanelFormat;
+    type Format: PanelKind;
 
     /// What the panels look like.
     fn format(&self) -> Self::Format;
 
-    /// Asks for the part of rows `first..first + 16` that is group `group`'s share of their bytes.
+    /// Prefetches group `group`'s share of the bytes of rows `first..first + 16`.
     fn prefetch<S: Simd>(&self, s: S, first: usize, group: usize);
 
     /// Writes group `group` of the rows `first..first + valid` into `unit`, where it is group `k`. Codes of further
@@ -30,8 +31,8 @@ pub(crate) trait PanelRows: Copy + Send + Sync {
         unit: &mut [Line],
     );
 
-    /// Writes the panel of rows `first..first + valid`, asking for the rows of the next one meanwhile. Parameters of
-    /// lanes without a row may stay as they are.
+    /// Writes the panel of rows `first..first + valid` and prefetches the rows of the next one. Parameters of lanes
+    /// without a row may stay as they are.
     #[inline(always)]
     fn pack<S: Simd>(&self, s: S, first: usize, valid: usize, panel: &mut [Line]) {
         let format = self.format();
@@ -54,8 +55,8 @@ struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Asks for bytes `group * share..(group + 1) * share` of the sixteen rows from `first` on, which lie one after
-    /// the other: once for every group, in order, the calls bring the rows in as one stream.
+    /// Prefetches bytes `group * share..(group + 1) * share` of the sixteen rows from `first` on, which lie one after the
+    /// other. Called for every group in order, it reads the rows as one stream.
     #[inline(always)]
     fn prefetch<S: Simd>(&self, s: S, first: usize, group: usize, share: usize) {
         let start = self.bytes.as_ptr().wrapping_add(first * self.stride + group * share);
@@ -151,6 +152,8 @@ impl<'a, const CODE_LINES: usize, const ZERO_POINT: i32, const MIN: bool>
 
 impl<const CODE_LINES: usize, const ZERO_POINT: i32, const MIN: bool> PanelRows
     for BlockRows<'_, CODE_LINES, ZERO_POINT, MIN>
+where
+    BlockPanel<CODE_LINES, ZERO_POINT, MIN>: PanelKind,
 {
     type Format = BlockPanel<CODE_LINES, ZERO_POINT, MIN>;
 
@@ -205,7 +208,7 @@ pub(crate) struct AffineRows<'a> {
 }
 
 impl<'a> AffineRows<'a> {
-    pub(crate) fn new(affine: Affine4<'a>, cols: usize) -> Self {
+    pub(crate) fn new(affine: Affine<'a>, cols: usize) -> Self {
         Self {
             codes: Rows { bytes: bytemuck::cast_slice(affine.codes), stride: cols / 2 },
             scales: affine.scales,

@@ -17,7 +17,7 @@
 //! parameters of 16 bits fill lines too. A row's last unit has one group if the number of groups is odd. The
 //! bytes are as many as a file's, but for sixteen rows at the end of the matrix and half a line there.
 
-use crate::matrix::{Affine4, Parameters};
+use crate::formats::{Affine, Parameters};
 use crate::scratch::Line;
 use crate::simd::{LANES, Simd};
 
@@ -62,7 +62,7 @@ fn halves<S: Simd>(s: S, lines: &[Line], i: usize) -> S::F32 {
 }
 
 /// Formats of blocks: f16 scales, with `MIN` f16 minima after them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockPanel<const CODE_LINES: usize, const ZERO_POINT: i32, const MIN: bool>;
 
 /// Panels of Q8_0.
@@ -146,7 +146,7 @@ pub(crate) struct AffinePanel {
 }
 
 impl AffinePanel {
-    pub(crate) fn of(affine: &Affine4<'_>) -> Self {
+    pub(crate) fn of(affine: &Affine<'_>) -> Self {
         Self {
             share: affine.group / 32,
             scales: ParameterType::of(affine.scales),

@@ -3,7 +3,7 @@
 #![allow(clippy::needless_range_loop, reason = "a token or a line indexes several things at once")]
 
 use super::panel::PanelFormat;
-use super::tokens::{SCALE, START, Tokens, WEIGHTED, WORDS};
+use super::tokens::{Group, SCALE, START, Tokens, WEIGHTED, WORDS};
 use crate::output::Output;
 use crate::scratch::Line;
 use crate::simd::{Kernel, Simd};
@@ -20,30 +20,6 @@ pub(super) struct Tile<'a, F> {
     pub(super) first: usize,
     pub(super) valid: usize,
     pub(super) output: Output<'a>,
-}
-
-/// Some tokens of one group.
-#[derive(Clone, Copy)]
-struct Group<'a> {
-    /// The group's words for all tokens of the block.
-    words: &'a [u32],
-    width: usize,
-    /// The first of the tokens.
-    first: usize,
-}
-
-impl Group<'_> {
-    /// Word `i` of token `t`.
-    ///
-    /// # Safety
-    /// `i` is below [`WORDS`] and `first + t` below the width.
-    #[inline(always)]
-    unsafe fn word(&self, i: usize, t: usize) -> u32 {
-        let at = i * self.width + self.first + t;
-        debug_assert!(at < self.words.len());
-        // SAFETY: there are `WORDS * width` words.
-        unsafe { *self.words.get_unchecked(at) }
-    }
 }
 
 /// Multiplies the panel by every token, in tiles as wide as the ISA has registers for.
@@ -92,22 +68,23 @@ impl<F: PanelFormat> Tile<'_, F> {
         for unit in &mut units {
             for k in 0..self.format.unit_groups() {
                 if let Some(words) = groups.next() {
-                    let group = Group { words, width, first };
+                    let group = Group::new(words, width, first);
                     let codes = &unit[parameters + k * F::CODE_LINES..][..code_lines];
                     add_group(s, self.format, unit, codes, k, group, &mut sums[k % 2]);
                 }
             }
         }
         if let Some(words) = groups.next() {
-            let group = Group { words, width, first };
+            let group = Group::new(words, width, first);
             let unit = units.remainder();
             let codes = &unit[parameters..][..code_lines];
             add_group(s, self.format, unit, codes, 0, group, &mut sums[0]);
         }
         for t in 0..T {
             let sum = s.add(sums[0][t], sums[1][t]);
-            // SAFETY: this panel's rows are written by this work item alone.
-            s.store_up_to(unsafe { self.output.at(token + t, self.first, self.valid) }, sum);
+            // SAFETY: bounds are checked; a panel belongs to one work item, so no other uses its rows.
+            let y = unsafe { self.output.at(token + t, self.first, self.valid) };
+            s.store_up_to(y, sum);
         }
     }
 }
@@ -133,7 +110,7 @@ pub(super) fn times_one<S: Simd, F: PanelFormat, const N: usize>(
         }
         for k in 0..count {
             let Some(words) = groups.next() else { break };
-            let group = Group { words, width: 1, first: 0 };
+            let group = Group::new(words, 1, 0);
             for n in 0..N {
                 let codes = &units[n][parameters + k * F::CODE_LINES..][..F::CODE_LINES];
                 add_group(s, format, units[n], codes, k, group, &mut sums[n][k % 2]);
@@ -156,49 +133,47 @@ fn add_group<S: Simd, F: PanelFormat, const T: usize>(
     unit: &[Line],
     codes: &[Line],
     k: usize,
-    x: Group<'_>,
+    x: Group<'_, T>,
     sums: &mut [S::F32; T],
 ) {
-    // SAFETY: callers pass words and tokens that there are.
-    let word = |i: usize, t: usize| unsafe { x.word(i, t) };
     let mut dots = [s.splat_i32(0); T];
     if F::CODE_LINES == 4 {
         let mut running = [s.dot4_start(0); T];
         for t in 0..T {
-            running[t] = s.dot4_start(word(START, t).cast_signed());
+            running[t] = s.dot4_start(x.word(START, t).cast_signed());
         }
         let mask = s.splat_i32(0x0f0f_0f0f);
-        for (j, line) in codes.iter().enumerate() {
+        for (line, j) in codes.iter().zip(0..F::CODE_LINES) {
             let line = words(s, line);
             let (low, high) = (s.and(line, mask), s.and(s.shr::<4>(line), mask));
             for t in 0..T {
-                running[t] = s.dot4(running[t], low, word(j, t).cast_signed());
+                running[t] = s.dot4(running[t], low, x.word(j, t).cast_signed());
             }
             for t in 0..T {
-                running[t] = s.dot4(running[t], high, word(j + GROUP / 8, t).cast_signed());
+                running[t] = s.dot4(running[t], high, x.word(j + GROUP / 8, t).cast_signed());
             }
         }
         for t in 0..T {
-            dots[t] = s.dot4_finish(running[t], word(START, t).cast_signed());
+            dots[t] = s.dot4_finish(running[t], x.word(START, t).cast_signed());
         }
     } else {
         for t in 0..T {
-            dots[t] = s.splat_i32(word(START, t).cast_signed());
+            dots[t] = s.splat_i32(x.word(START, t).cast_signed());
         }
-        for (j, line) in codes.iter().enumerate() {
+        for (line, j) in codes.iter().zip(0..F::CODE_LINES) {
             let line = s.prepare8(words(s, line));
             for t in 0..T {
-                dots[t] = s.dot8(dots[t], line, word(j, t).cast_signed());
+                dots[t] = s.dot8(dots[t], line, x.word(j, t).cast_signed());
             }
         }
     }
     let scales = format.scales(s, unit, k);
     let minima = format.minima(s, unit, k);
     for t in 0..T {
-        let a = s.splat(f32::from_bits(word(SCALE, t)));
+        let a = s.splat(f32::from_bits(x.word(SCALE, t)));
         sums[t] = s.fma(s.from_i32(dots[t]), s.mul(scales, a), sums[t]);
         if F::MIN {
-            let weighted = s.splat(f32::from_bits(word(WEIGHTED, t)));
+            let weighted = s.splat(f32::from_bits(x.word(WEIGHTED, t)));
             sums[t] = s.fma(minima, weighted, sums[t]);
         }
     }

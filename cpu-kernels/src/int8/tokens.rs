@@ -1,5 +1,5 @@
-//! Activations as a tile reads them: a few tokens side by side, so that what a group needs of all of them lies
-//! together and each number is broadcast from memory at a constant distance from one address.
+//! Activations as a tile reads them: a few tokens side by side. What a group needs of all of them lies together, so that
+//! each number is broadcast from memory at a constant distance from one address.
 //!
 //! ```text
 //! block of W tokens   group 0 | group 1 | ...
@@ -9,8 +9,8 @@
 //!                     W f32:   scale times sum, for a minimum
 //! ```
 //!
-//! W is the tile's width, or 1 for a single token. In rows of their own the tokens of a tile would lie a power of
-//! two apart for many a model, on the same few lines of the first-level cache.
+//! W is the tile's width, or 1 for a single token. In row-major order, the tokens of a tile would lie a power of two apart in
+//! many models, and so compete for the same few lines of the first-level cache.
 
 use crate::Context;
 use crate::scratch::{Line, Purpose, with_lines};
@@ -33,8 +33,7 @@ pub(super) struct Tokens<'a> {
     pub(super) width: usize,
 }
 
-/// Calls `f` with the tokens of `x`, for codes that count from `zero_point` or, if `None`, take the ISA's start for
-/// 8-bit codes.
+/// Calls `f` with the tokens of `x`, arranged for codes that count from `zero_point`, or for 8-bit codes if it is `None`.
 pub(super) fn with_tokens<R>(
     ctx: Context<'_>,
     x: &Activations,
@@ -60,6 +59,41 @@ impl<'a> Tokens<'a> {
     pub(super) fn block(&self, first: usize) -> &'a [u32] {
         let words = self.groups * WORDS * self.width;
         &self.words[first / self.width * words..][..words]
+    }
+}
+
+/// `T` neighbouring tokens of one group of a block.
+///
+/// Its fields are private: what [`Self::new`] has checked makes every access by [`Self::word`] lie inside.
+#[derive(Clone, Copy)]
+pub(super) struct Group<'a, const T: usize> {
+    /// `WORDS * width - first` words, from word 0 of the first of the tokens on.
+    words: &'a [u32],
+    width: usize,
+}
+
+impl<'a, const T: usize> Group<'a, T> {
+    /// Tokens `first..first + T` of a group, whose `words` are those of all `width` tokens of the block.
+    ///
+    /// # Panics
+    /// If the block is not so wide, or the words are not a group's.
+    #[inline(always)]
+    pub(super) fn new(words: &'a [u32], width: usize, first: usize) -> Self {
+        assert!(T <= width && first <= width - T && words.len() == WORDS * width, "tokens of one block");
+        Self { words: &words[first..], width }
+    }
+
+    /// Word `i` of token `t`.
+    ///
+    /// # Panics
+    /// If `i` is not below [`WORDS`] or `t` not below `T`. Both are constants in unrolled loops, where the check is
+    /// made by the compiler.
+    #[inline(always)]
+    pub(super) fn word(&self, i: usize, t: usize) -> u32 {
+        assert!(i < WORDS && t < T, "word of the group");
+        // SAFETY: `i * width + t` is at most `(WORDS - 1) * width + T - 1`, and `new` checked that `first <= width - T`, so
+        // that there are `WORDS * width - first`, which is more.
+        unsafe { *self.words.get_unchecked(i * self.width + t) }
     }
 }
 

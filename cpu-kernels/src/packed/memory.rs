@@ -31,18 +31,18 @@ impl Memory {
     /// Room for `n` lines, none of them in use.
     pub(super) fn with_capacity(n: usize) -> Self {
         let huge = n * size_of::<Line>() >= HUGE;
-        // Up to a huge page that is never touched, and so never there.
+        // Less than a huge page more, which is never touched and so takes no memory.
         let slack = if huge { HUGE / size_of::<Line>() } else { 0 };
         let lines = Box::new_uninit_slice(n + slack);
         let start = if huge { lines.as_ptr().align_offset(HUGE).min(slack) } else { 0 };
         let memory = Self { lines, start, used: 0 };
-        memory.ask_for_huge_pages(n);
+        memory.advise_huge_pages(n);
         memory
     }
 
-    /// A hint, before the first use decides what pages the `n` lines get.
+    /// Advises the system to use huge pages for the `n` lines, before their first use decides which pages they get.
     #[cfg(target_os = "linux")]
-    fn ask_for_huge_pages(&self, n: usize) {
+    fn advise_huge_pages(&self, n: usize) {
         let bytes = n * size_of::<Line>() / HUGE * HUGE;
         if bytes > 0 {
             let start = self.lines[self.start..].as_ptr().cast_mut();
@@ -52,7 +52,7 @@ impl Memory {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn ask_for_huge_pages(&self, _: usize) {}
+    fn advise_huge_pages(&self, _: usize) {}
 
     /// Takes `n` more lines into use and calls `fill` with every piece of `length` of them (the last may be shorter)
     /// and its number, on the threads of `pool`; what it does not write is zero. Says where they begin.

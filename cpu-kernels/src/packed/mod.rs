@@ -1,34 +1,27 @@
 //! Weights in the order in which the kernels read them.
 
+mod kind;
 mod memory;
+
+pub(crate) use kind::{Kind, PanelKind, UseFloatPanels, UseInt8Panels};
 
 use crate::error::Error;
 use crate::float::{FloatRows, Weight, panel_lines, write_panel};
-use crate::int8::panel::{AffinePanel, BlockPanel, PanelFormat, Q4_0Panel, Q4_1Panel, Q8_0Panel};
-use crate::int8::{AffineRows, PanelRows, Q4_0Rows, Q4_1Rows, Q8_0Rows};
+use crate::formats::{FormatInfo, UseFloatRows, UseInt8Rows};
+use crate::int8::PanelRows;
+use crate::int8::panel::PanelFormat;
 use crate::scratch::Line;
 use crate::simd::{Kernel, LANES, Simd};
 use crate::{Context, Matrix, Weights};
 use memory::Memory;
 use std::sync::Arc;
 
-/// The format of panels.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
-    F32,
-    F16,
-    Bf16,
-    Q8_0(Q8_0Panel),
-    Q4_0(Q4_0Panel),
-    Q4_1(Q4_1Panel),
-    Affine4(AffinePanel),
-}
-
 /// Panels of sixteen rows: the weights of a [`PackedMatrix`].
 #[derive(Clone, Debug)]
 pub struct Panels {
     part: Part,
     kind: Kind,
+    info: FormatInfo,
     rows: usize,
     cols: usize,
 }
@@ -50,22 +43,13 @@ impl Panels {
         self.part.lines * size_of::<Line>()
     }
 
-    pub(crate) fn is_quantized(&self) -> bool {
-        !matches!(self.kind, Kind::F32 | Kind::F16 | Kind::Bf16)
+    /// What is known of the format that was packed.
+    pub(crate) fn info(&self) -> FormatInfo {
+        self.info
     }
 
-    /// What messages call the format.
-    pub(crate) fn name(&self) -> &'static str {
-        match self.kind {
-            Kind::F32 => "packed F32",
-            Kind::F16 => "packed F16",
-            Kind::Bf16 => "packed BF16",
-            _ => "packed weights",
-        }
-    }
-
-    /// The memory, in the order in which a token reads it: a yardstick for how fast that can be. What stands where may
-    /// change.
+    /// The memory, in the order in which a token reads it. It lets a benchmark compare a product with plain reading.
+    /// The layout may change.
     pub fn as_bytes(&self) -> &[u8] {
         bytemuck::cast_slice(self.lines())
     }
@@ -93,13 +77,13 @@ impl Part {
 
 /// A weight matrix packed for this crate's kernels, made once when a model is loaded.
 ///
-/// [`Self::as_matrix`] goes wherever the original would, and every kernel gives the same bits with both. All formats
-/// but K-quants come as panels of sixteen rows side by side, read from front to end, which makes products faster, above
-/// all for one token, in memory that asks for huge pages on Linux.
+/// Every kernel takes [`Self::as_matrix`] in place of the original and gives the same bits. The weights lie in panels of
+/// sixteen rows, in the order in which a kernel reads them, which makes products faster, above all for one token. On Linux
+/// the memory is advised to use huge pages.
 ///
-/// The memory is as much as the original's, but for rows up to a multiple of 16 and, where a row has an odd number
-/// of groups (or of 16-bit numbers), half a cache line for sixteen rows ([`Self::bytes`]). A file that the original is mapped from is no
-/// longer read.
+/// A packed matrix takes as much memory as the original ([`Self::bytes`]), except that rows are filled up to a multiple of
+/// 16, and that sixteen rows take half a cache line more where a row has an odd number of groups (or of 16-bit numbers). A
+/// file that the original is mapped from is not read any more.
 ///
 /// ```
 /// use halfbyte_cpu_kernels::{Context, Matrix, PackedMatrix, Weights, matvec_int8, quantize_activations};
@@ -126,7 +110,8 @@ impl PackedMatrix {
     /// `matrix` packed.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for K-quants and for weights that are packed already.
+    /// [`Error::Unsupported`] for weights that [`Matrix::supports_packing`] refuses; the message lists the formats that can
+    /// be packed.
     pub fn new(ctx: Context<'_>, matrix: &Matrix<'_>) -> Result<Self, Error> {
         let (kind, lines) = layout(matrix)?;
         let mut memory = Memory::with_capacity(lines);
@@ -136,8 +121,8 @@ impl PackedMatrix {
 
     /// All of `matrices` packed, one after the other in one piece of memory, which is freed with the last of them.
     ///
-    /// Better than one by one where matrices are small, since only what fills a huge page can lie on one. The
-    /// order in which a token reads them is the best.
+    /// For small matrices this is better than packing them one by one, since only memory that fills a huge page can lie on
+    /// one. Pass the matrices in the order in which a token reads them.
     ///
     /// # Errors
     /// [`Error::Unsupported`] as for [`Self::new`], before anything is allocated.
@@ -154,7 +139,7 @@ impl PackedMatrix {
     }
 
     fn of(matrix: &Matrix<'_>, kind: Kind, part: Part) -> Self {
-        Self(Panels { part, kind, rows: matrix.rows(), cols: matrix.cols() })
+        Self(Panels { part, kind, info: matrix.weights().info(), rows: matrix.rows(), cols: matrix.cols() })
     }
 
     /// The matrix, for every kernel that takes one.
@@ -184,64 +169,90 @@ impl PackedMatrix {
 
 /// The format that `matrix` will have, and the lines it takes.
 fn layout(matrix: &Matrix<'_>) -> Result<(Kind, usize), Error> {
-    let (cols, groups) = (matrix.cols(), matrix.cols() / 32);
-    let (kind, panel) = match matrix.weights() {
-        Weights::F32(_) => (Kind::F32, panel_lines(cols, 4)),
-        Weights::F16(_) => (Kind::F16, panel_lines(cols, 2)),
-        Weights::Bf16(_) => (Kind::Bf16, panel_lines(cols, 2)),
-        Weights::Q8_0(_) => (Kind::Q8_0(BlockPanel), Q8_0Panel::panel_lines(&BlockPanel, groups)),
-        Weights::Q4_0(_) => (Kind::Q4_0(BlockPanel), Q4_0Panel::panel_lines(&BlockPanel, groups)),
-        Weights::Q4_1(_) => (Kind::Q4_1(BlockPanel), Q4_1Panel::panel_lines(&BlockPanel, groups)),
-        Weights::Affine4(affine) => {
-            let format = AffinePanel::of(&affine);
-            (Kind::Affine4(format), format.panel_lines(groups))
-        }
-        other @ (Weights::Affine8(_) | Weights::Q4K(_) | Weights::Q6K(_) | Weights::Packed(_)) => {
-            return Err(Error::Unsupported {
-                what: "PackedMatrix",
-                got: other.name(),
-                supported: "F32, F16, BF16, Q8_0, Q4_0, Q4_1, MLX affine 4-bit",
-            });
-        }
-    };
+    let weights = matrix.weights();
+    let layout = Layout { cols: matrix.cols() };
+    let panel = weights.float_rows(layout).or_else(|| weights.int8_rows(matrix.cols(), layout));
+    let (kind, panel) = panel.ok_or_else(|| Error::Unsupported {
+        what: "PackedMatrix",
+        got: weights.name(),
+        supported: Weights::names(|format| format.packs),
+    })?;
     Ok((kind, matrix.rows().div_ceil(LANES) * panel))
 }
 
-/// Appends a matrix that has a [`layout`] to `memory`; says where they begin.
-fn write(ctx: Context<'_>, matrix: &Matrix<'_>, memory: &mut Memory) -> usize {
-    let cols = matrix.cols();
-    match matrix.weights() {
-        Weights::Q8_0(blocks) => write_rows(ctx, matrix, Q8_0Rows::new(blocks, cols), memory),
-        Weights::Q4_0(blocks) => write_rows(ctx, matrix, Q4_0Rows::new(blocks, cols), memory),
-        Weights::Q4_1(blocks) => write_rows(ctx, matrix, Q4_1Rows::new(blocks, cols), memory),
-        Weights::Affine4(affine) => write_rows(ctx, matrix, AffineRows::new(affine, cols), memory),
-        Weights::F32(numbers) => write_floats(ctx, matrix, numbers, memory),
-        Weights::F16(numbers) => write_floats(ctx, matrix, numbers, memory),
-        Weights::Bf16(numbers) => write_floats(ctx, matrix, numbers, memory),
-        other => unreachable!("{} have no layout", other.name()),
+/// The kind and the lines of a panel of rows of `cols` columns.
+#[derive(Clone, Copy)]
+struct Layout {
+    cols: usize,
+}
+
+impl UseFloatRows for Layout {
+    type Output = (Kind, usize);
+
+    fn run<W: Weight>(self, _: &[W]) -> (Kind, usize) {
+        (W::KIND, panel_lines(self.cols, size_of::<W>()))
     }
 }
 
-fn write_floats<W: Weight>(
-    ctx: Context<'_>,
-    matrix: &Matrix<'_>,
-    numbers: &[W],
-    memory: &mut Memory,
-) -> usize {
-    let rows = FloatRows { numbers, rows: matrix.rows(), cols: matrix.cols() };
-    let lines = panel_lines(rows.cols, size_of::<W>());
-    let panels = rows.rows.div_ceil(LANES);
-    memory.append(ctx.pool, panels * lines, lines, |i, panel| write_panel(ctx, rows, i, panel))
+impl UseInt8Rows for Layout {
+    type Output = (Kind, usize);
+
+    fn run<R: PanelRows>(self, rows: R) -> (Kind, usize) {
+        let format = rows.format();
+        (format.kind(), format.panel_lines(self.cols / 32))
+    }
 }
 
-fn write_rows<R: PanelRows>(ctx: Context<'_>, matrix: &Matrix<'_>, rows: R, memory: &mut Memory) -> usize {
-    let panels = matrix.rows().div_ceil(LANES);
-    let lines = rows.format().panel_lines(matrix.cols() / 32);
-    memory.append(ctx.pool, panels * lines, lines, |i, panel| {
-        let first = i * LANES;
-        let valid = LANES.min(matrix.rows() - first);
-        ctx.isa.dispatch(WritePanel { rows, first, valid, panel });
-    })
+/// Appends a matrix that has a [`layout`] to `memory`; says where it begins.
+fn write(ctx: Context<'_>, matrix: &Matrix<'_>, memory: &mut Memory) -> usize {
+    let weights = matrix.weights();
+    let floats = weights.float_rows(Write { ctx, matrix, memory });
+    let at = floats.or_else(|| weights.int8_rows(matrix.cols(), Write { ctx, matrix, memory }));
+    at.unwrap_or_else(|| unreachable!("{} have no layout", weights.name()))
+}
+
+/// Appends rows to `memory` as panels; says where they begin.
+struct Write<'a> {
+    ctx: Context<'a>,
+    matrix: &'a Matrix<'a>,
+    memory: &'a mut Memory,
+}
+
+impl UseFloatRows for Write<'_> {
+    type Output = usize;
+
+    fn run<W: Weight>(self, numbers: &[W]) -> usize {
+        let Self { ctx, matrix, memory } = self;
+        let rows = FloatRows { numbers, rows: matrix.rows(), cols: matrix.cols() };
+        let lines = panel_lines(rows.cols, size_of::<W>());
+        let panels = rows.rows.div_ceil(LANES);
+        memory.append(ctx.pool, panels * lines, lines, |i, panel| write_panel(ctx, rows, i, panel))
+    }
+}
+
+impl UseInt8Rows for Write<'_> {
+    type Output = usize;
+
+    fn run<R: PanelRows>(self, rows: R) -> usize {
+        let Self { ctx, matrix, memory } = self;
+        let panels = matrix.rows().div_ceil(LANES);
+        let lines = rows.format().panel_lines(matrix.cols() / 32);
+        memory.append(ctx.pool, panels * lines, lines, |i, panel| {
+            let first = i * LANES;
+            let valid = LANES.min(matrix.rows() - first);
+            ctx.isa.dispatch(WritePanel { rows, first, valid, panel });
+        })
+    }
+}
+
+/// The panels of `weights`, if all of them are packed.
+pub(crate) fn all_packed<'a, const N: usize>(weights: [Weights<'a>; N]) -> Option<[&'a Panels; N]> {
+    let packed = |weights: &Weights<'a>| if let Weights::Packed(w) = *weights { Some(w) } else { None };
+    let mut all = [packed(weights.first()?)?; N];
+    for (panels, weights) in all.iter_mut().zip(&weights) {
+        *panels = packed(weights)?;
+    }
+    Some(all)
 }
 
 /// Packs rows `first..first + valid`.

@@ -194,7 +194,7 @@ fn block(weights: Weights<'_>, i: usize) -> (f32, Option<f32>, Vec<i32>) {
 #[test]
 fn hand_computed_products() {
     use half::f16;
-    use halfbyte_cpu_kernels::{Affine4, Parameters};
+    use halfbyte_cpu_kernels::{Affine, Parameters};
     use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
     // Input i is i + 1: the sum of all is 528, of the first sixteen 136.
     let mut next = 0;
@@ -210,14 +210,14 @@ fn hand_computed_products() {
     // The same weights: words 0 and 1 hold inputs 0 to 15.
     let words = [0x9999_9999, 0x9999_9999, 0x7777_7777, 0x7777_7777];
     let (scales, biases) = (Parameters::F32(&[0.5]), Parameters::F32(&[-1.0]));
-    let affine = Affine4 { codes: &words, scales, biases, group: 32 };
+    let affine = Affine { bits: 4, group: 32, codes: &words, scales, biases };
     // One code set, input 3 of the second word: input 11, which is 12.
-    let single = Affine4 { codes: &[0, 0x5000, 0, 0], scales, biases: Parameters::F32(&[0.0]), group: 32 };
+    let single = Affine { codes: &[0, 0x5000, 0, 0], biases: Parameters::F32(&[0.0]), ..affine };
     let cases = [
         (Weights::Q4_0(&q4_0), 0.5 * (136.0 - 392.0)),
         (Weights::Q4_1(&q4_1), 0.5 * (9.0 * 136.0 + 7.0 * 392.0) - 528.0),
-        (Weights::Affine4(affine), 0.5 * (9.0 * 136.0 + 7.0 * 392.0) - 528.0),
-        (Weights::Affine4(single), 0.5 * 5.0 * 12.0),
+        (Weights::Affine(affine), 0.5 * (9.0 * 136.0 + 7.0 * 392.0) - 528.0),
+        (Weights::Affine(single), 0.5 * 5.0 * 12.0),
     ];
     for (weights, want) in cases {
         let w = Matrix::new(weights, 1, 32).unwrap();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 mod float;
+mod formats;
 mod int8;
 mod isa;
 mod matrix;

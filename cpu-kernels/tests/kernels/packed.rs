@@ -97,6 +97,49 @@ fn packed_weights_are_as_big_as_stored_ones() {
     assert_eq!(PackedMatrix::new(plain(), &stored.rows(0, 17, 96)).unwrap().bytes(), 2 * 14 * 64);
 }
 
+/// The table of formats, which messages are made of, says of each what the kernels do.
+#[test]
+fn the_table_of_formats_is_true() {
+    let mut names = Vec::new();
+    for format in INT8.into_iter().chain(FLOAT_ONLY) {
+        let cols = if format.group() == 1 { 32 } else { format.group() };
+        let stored = format.random(1, cols, &mut Rng(1));
+        let w = stored.rows(0, 1, cols);
+        let mut x = Activations::new();
+        x.quantize(&vec![1.0; cols], 1, cols).unwrap();
+        let multiplies = |w: &Matrix<'_>| gemm_int8(plain(), w, &x, &mut [0.0]).is_ok();
+        let packed = PackedMatrix::new(plain(), &w);
+        let info = Weights::formats()
+            .find(|info| {
+                info.int8 == multiplies(&w) && info.packs == packed.is_ok() && is_name(info.name, format)
+            })
+            .unwrap_or_else(|| panic!("no entry for {format:?}"));
+        assert_eq!((w.supports_int8(), w.supports_packing()), (info.int8, info.packs), "{format:?}");
+        if let Ok(packed) = &packed {
+            assert_eq!(packed.as_matrix().supports_int8(), info.int8, "{format:?}");
+            assert_eq!(multiplies(&packed.as_matrix()), info.int8, "{format:?}");
+        }
+        names.push(info.name);
+    }
+    assert!(Weights::formats().all(|info| names.contains(&info.name)), "an entry that no test format has");
+}
+
+/// Whether the table calls `format` so.
+fn is_name(name: &str, format: Format) -> bool {
+    name == match format {
+        Format::F32 => "F32",
+        Format::F16 => "F16",
+        Format::Bf16 => "BF16",
+        Format::Q8_0 => "Q8_0",
+        Format::Q4_0 => "Q4_0",
+        Format::Q4_1 => "Q4_1",
+        Format::Affine(..) => "MLX affine 4-bit",
+        Format::Affine8(..) => "MLX affine 8-bit",
+        Format::Q4K => "Q4_K",
+        Format::Q6K => "Q6_K",
+    }
+}
+
 #[test]
 fn refusals_name_the_weights() {
     let supported = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, MLX affine 4-bit";
@@ -114,7 +157,7 @@ fn refusals_name_the_weights() {
     let stored = Format::Q4_0.random(2, 64, &mut Rng(1));
     let packed = PackedMatrix::new(plain(), &stored.rows(0, 2, 64)).unwrap();
     let again = PackedMatrix::new(plain(), &packed.as_matrix()).unwrap_err().to_string();
-    assert_eq!(again, format!("PackedMatrix does not support packed weights; supported: {supported}"));
+    assert_eq!(again, format!("PackedMatrix does not support packed Q4_0; supported: {supported}"));
     let Weights::Packed(panels) = packed.as_matrix().weights() else { panic!("Q4_0 packs into panels") };
     assert_eq!(
         Matrix::new(Weights::Packed(panels), 3, 64).unwrap_err().to_string(),
@@ -188,7 +231,7 @@ fn several_products_refuse_before_any_is_written() {
     let (mut a, mut b) = ([7.0; 2], [7.0; 3]);
     for (w, name) in [(f16, "F16"), (packed.as_matrix(), "packed F16")] {
         let error = gemm_int8_each(plain(), [(&q4, &mut a[..]), (&w, &mut b)], &x).unwrap_err();
-        assert!(matches!(error, Error::Unsupported { got, .. } if got == name), "{error}");
+        assert!(matches!(&error, Error::Unsupported { got, .. } if got == name), "{error}");
     }
     let error = gemm_int8_each(plain(), [(&q4, &mut a[..]), (&q4, &mut b)], &x).unwrap_err();
     assert_eq!(error, Error::Length { what: "y", expected: 2, got: 3 });

@@ -2,8 +2,8 @@
 
 use crate::support::{FLOAT_ONLY, Format, Parameter, Rng, Stored, plain};
 use halfbyte_cpu_kernels::{
-    Affine4, Affine8, Error, Isa, Matrix, Parameters, RopeOrder, RopeTable, Weights, add_assign, gemm_f32,
-    gemm_int8, matvec_f32, matvec_int8, quantize_activations, rms_norm, rms_norm_quantize, rope, swiglu,
+    Affine, Error, Isa, Matrix, Parameters, RopeOrder, RopeTable, Weights, add_assign, gemm_f32, gemm_int8,
+    matvec_f32, matvec_int8, quantize_activations, rms_norm, rms_norm_quantize, rope, swiglu,
     swiglu_quantize,
 };
 use halfbyte_q8::Activations;
@@ -94,10 +94,15 @@ fn matrices_check_groups_and_lengths() {
         format!("weights: expected {} elements, got 4", usize::MAX)
     );
     let (codes, four) = ([0; 16], [0.0; 4]);
-    let affine = |codes, scales, biases, group| {
+    let of_bits = |bits, codes, scales, biases, group| {
         let parameters = |n: usize| Parameters::F32(&four[..n]);
-        Weights::Affine4(Affine4 { codes, scales: parameters(scales), biases: parameters(biases), group })
+        Weights::Affine(Affine { bits, group, codes, scales: parameters(scales), biases: parameters(biases) })
     };
+    let affine = |codes, scales, biases, group| of_bits(4, codes, scales, biases, group);
+    for bits in [0, 3, 32] {
+        let expected = format!("affine bits (4 or 8): expected 4, got {bits}");
+        assert_eq!(message(of_bits(bits, &codes, 2, 2, 64), 1, 128), expected);
+    }
     assert_eq!(message(affine(&codes, 2, 2, 48), 1, 96), "affine group (32, 64 or 128): expected 64, got 48");
     assert_eq!(
         message(affine(&codes, 2, 2, 64), 1, 96),
@@ -106,10 +111,7 @@ fn matrices_check_groups_and_lengths() {
     assert_eq!(message(affine(&codes, 1, 2, 64), 1, 128), "weights: expected 2 elements, got 1");
     assert_eq!(message(affine(&codes[1..], 2, 2, 64), 1, 128), "affine codes: expected 16 elements, got 15");
     assert_eq!(message(affine(&codes, 2, 3, 64), 1, 128), "affine biases: expected 2 elements, got 3");
-    let affine8 = |codes, scales, biases, group| {
-        let parameters = |n: usize| Parameters::F32(&four[..n]);
-        Weights::Affine8(Affine8 { codes, scales: parameters(scales), biases: parameters(biases), group })
-    };
+    let affine8 = |codes, scales, biases, group| of_bits(8, codes, scales, biases, group);
     assert_eq!(
         message(affine8(&codes, 1, 1, 48), 1, 48),
         "affine group (32, 64 or 128): expected 64, got 48"

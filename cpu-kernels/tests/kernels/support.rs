@@ -1,7 +1,7 @@
 //! What the tests share: numbers from a seed, weights of every format, pools, and the comparison of bits.
 
 use half::{bf16, f16};
-use halfbyte_cpu_kernels::{Affine4, Affine8, Context, Isa, Matrix, Parameters, Weights};
+use halfbyte_cpu_kernels::{Affine, Context, Isa, Matrix, Parameters, Weights};
 use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
 use halfbyte_q8::BlockQ8_0;
@@ -231,18 +231,17 @@ impl Format {
                 };
                 Stored::Q4_1((0..n).map(|_| block()).collect())
             }
-            Self::Affine(group, parameter) => Stored::Affine {
-                codes: (0..rows * cols / 8).map(|_| u32::from_le_bytes(from_fn(|_| byte(rng)))).collect(),
-                scales: StoredParameters::new(parameter, (0..n).map(|_| scale(rng)).collect()),
-                biases: StoredParameters::new(parameter, (0..n).map(|_| min(rng)).collect()),
-                group,
-            },
-            Self::Affine8(group, parameter) => Stored::Affine8 {
-                codes: (0..rows * cols / 4).map(|_| u32::from_le_bytes(from_fn(|_| byte(rng)))).collect(),
-                scales: StoredParameters::new(parameter, (0..n).map(|_| scale(rng)).collect()),
-                biases: StoredParameters::new(parameter, (0..n).map(|_| min(rng)).collect()),
-                group,
-            },
+            Self::Affine(group, parameter) | Self::Affine8(group, parameter) => {
+                let bits = if matches!(self, Self::Affine(..)) { 4 } else { 8 };
+                let words = rows * cols / 32 * bits;
+                Stored::Affine {
+                    bits,
+                    codes: (0..words).map(|_| u32::from_le_bytes(from_fn(|_| byte(rng)))).collect(),
+                    scales: StoredParameters::new(parameter, (0..n).map(|_| scale(rng)).collect()),
+                    biases: StoredParameters::new(parameter, (0..n).map(|_| min(rng)).collect()),
+                    group,
+                }
+            }
             Self::Q4K => {
                 let mut block = || BlockQ4K {
                     d: half(scale(rng) / 64.0),
@@ -274,8 +273,7 @@ pub(crate) enum Stored {
     Q8_0(Vec<BlockQ8_0>),
     Q4_0(Vec<BlockQ4_0>),
     Q4_1(Vec<BlockQ4_1>),
-    Affine { codes: Vec<u32>, scales: StoredParameters, biases: StoredParameters, group: usize },
-    Affine8 { codes: Vec<u32>, scales: StoredParameters, biases: StoredParameters, group: usize },
+    Affine { bits: usize, codes: Vec<u32>, scales: StoredParameters, biases: StoredParameters, group: usize },
     Q4K(Vec<BlockQ4K>),
     Q6K(Vec<BlockQ6K>),
 }
@@ -317,17 +315,12 @@ impl Stored {
             Self::Q8_0(v) => Weights::Q8_0(&v[at / 32..][..n / 32]),
             Self::Q4_0(v) => Weights::Q4_0(&v[at / 32..][..n / 32]),
             Self::Q4_1(v) => Weights::Q4_1(&v[at / 32..][..n / 32]),
-            Self::Affine { codes, scales, biases, group } => Weights::Affine4(Affine4 {
-                codes: &codes[at / 8..][..n / 8],
+            Self::Affine { bits, codes, scales, biases, group } => Weights::Affine(Affine {
+                bits: *bits,
+                group: *group,
+                codes: &codes[at / 32 * bits..][..n / 32 * bits],
                 scales: scales.slice(at / group, n / group),
                 biases: biases.slice(at / group, n / group),
-                group: *group,
-            }),
-            Self::Affine8 { codes, scales, biases, group } => Weights::Affine8(Affine8 {
-                codes: &codes[at / 4..][..n / 4],
-                scales: scales.slice(at / group, n / group),
-                biases: biases.slice(at / group, n / group),
-                group: *group,
             }),
             Self::Q4K(v) => Weights::Q4K(&v[at / 256..][..n / 256]),
             Self::Q6K(v) => Weights::Q6K(&v[at / 256..][..n / 256]),

@@ -1,6 +1,6 @@
 //! MLX's quantized tensors: codes, scales and biases, and what `config.json` says of them.
 
-use halfbyte_cpu_kernels::{Affine4, Affine8, Parameters, Weights};
+use halfbyte_cpu_kernels::{self as kernels, Parameters, Weights};
 use safetensors::Dtype;
 
 use super::Error;
@@ -154,9 +154,6 @@ impl<'a> Parts<&'a [u8]> {
         let codes: &[u32] = bytemuck::try_cast_slice(self.codes).ok()?;
         let (scales, biases) = (parameters(self.scales)?, parameters(self.biases)?);
         let Affine { bits, group } = self.affine;
-        Some(match bits {
-            4 => Weights::Affine4(Affine4 { codes, scales, biases, group }),
-            _ => Weights::Affine8(Affine8 { codes, scales, biases, group }),
-        })
+        Some(Weights::Affine(kernels::Affine { bits, group, codes, scales, biases }))
     }
 }

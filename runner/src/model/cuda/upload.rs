@@ -205,8 +205,8 @@ fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<Weights, Error> {
 /// The parts, if all are MLX affine groups of one size and of 4 bits, with scales and biases in bf16.
 fn all_affine<'a>(parts: &[Matrix<'a>]) -> Option<Vec<Affine<'a>>> {
     let affine = |part: &Matrix<'a>| match part.weights() {
-        HostWeights::Affine4(w) => match (w.scales, w.biases) {
-            (Parameters::Bf16(scales), Parameters::Bf16(biases)) => {
+        HostWeights::Affine(w) => match (w.bits, w.scales, w.biases) {
+            (4, Parameters::Bf16(scales), Parameters::Bf16(biases)) => {
                 Some(Affine { bits: 4, group: w.group, words: w.codes, scales, biases })
             }
             _ => None,
