@@ -17,7 +17,7 @@ use crate::check::{length, multiple_of, place, same};
 use crate::kernels::Kernels;
 use crate::products;
 use crate::profiler::{Queue, Work};
-use crate::{Error, Format, PromptPrecision, Sums, Weights};
+use crate::{DeviceWeights, Error, PromptPrecision, Sums, WeightFormat};
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, DevicePointer, DeviceSlice, DeviceSliceMut};
 use halfbyte_q4::affine::GroupSize;
@@ -226,11 +226,11 @@ impl<'a> Prepared<'a> {
     pub fn multiply<'q>(
         &self,
         queue: impl Into<Queue<'q>>,
-        weights: &Weights,
+        weights: &DeviceWeights,
         y: &mut DeviceSliceMut<'_, bf16>,
     ) -> Result<(), Error> {
         same("the inputs of a matrix", self.inputs, weights.inputs())?;
-        let dense = weights.format() == Format::Bf16;
+        let dense = weights.format() == WeightFormat::Bf16;
         if dense && !weights.outputs().is_multiple_of(2) {
             return Err(Error::Inputs { kernel: "matmul_bf16_nt", multiple: 2, got: weights.outputs() });
         }

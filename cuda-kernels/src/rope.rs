@@ -1,6 +1,6 @@
 //! From the projections to attention: bias, norm of each head, rotary position, keys and values into the cache.
 
-use crate::attention::{KvCache, KvFormat, KvStorage};
+use crate::attention::{DeviceKvCache, KvFormat, KvStorage};
 use crate::check::{at_most, length, place, same};
 use crate::profiler::{Queue, Work};
 use crate::{Error, Kernels};
@@ -9,7 +9,7 @@ use halfbyte_cuda_driver::{Argument, DeviceBuffer, DevicePointer, DeviceSlice, D
 
 /// Which numbers of a head turn together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Pairing {
+pub enum RopeOrder {
     /// `i` and `i + head_dim / 2`: the GPT-NeoX order, Qwen's, and that of Llama's original files' conversions to it.
     Halves,
     /// `2 i` and `2 i + 1`: the order of Llama models in GGUF files.
@@ -21,13 +21,13 @@ pub enum Pairing {
 /// Made on the host in f64 and rounded to f32: half a unit. An angle computed in f32 would be off by 2^-24 of itself, which
 /// at position 100,000 is 0.006 for the fastest pair, and more than bf16 loses.
 #[derive(Debug)]
-pub struct RopeTable {
+pub struct DeviceRopeTable {
     head_dim: usize,
     positions: usize,
     angles: DeviceBuffer<f32>,
 }
 
-impl RopeTable {
+impl DeviceRopeTable {
     /// A table for positions below `positions`: pair `i` of position `p` turns by `p * frequencies[i]`, and is stretched by
     /// `magnitude` (1 for plain rotary positions; YaRN scales attention by it).
     ///
@@ -110,7 +110,7 @@ pub struct HeadSteps<'a> {
     /// What the norms add to the mean of the squares.
     pub epsilon: f32,
     /// Queries and keys are turned last. Without, positions leave no trace (SmolLM3's every fourth layer).
-    pub rope: Option<(&'a RopeTable, Pairing)>,
+    pub rope: Option<(&'a DeviceRopeTable, RopeOrder)>,
 }
 
 /// The kernel's one argument; the layout of `rope_kv.cu`'s `Arguments`.
@@ -125,7 +125,7 @@ struct Arguments {
     head_dim: u32,
     capacity: u32,
     start: u32,
-    pairing: u32,
+    order: u32,
     epsilon: f32,
 }
 
@@ -149,7 +149,7 @@ pub fn rope_kv<'q>(
     projections: Projections<'_>,
     steps: &HeadSteps<'_>,
     queries: &mut DeviceSliceMut<'_, bf16>,
-    cache: &mut KvCache,
+    cache: &mut DeviceKvCache,
 ) -> Result<(), Error> {
     let (context, layout) = (kernels.context(), *cache.layout());
     let (kv_heads, head_dim) = (layout.n_kv_heads(), check_head_dim(layout.head_dim())?);
@@ -184,7 +184,7 @@ pub fn rope_kv<'q>(
         }
     };
     const NONE: DevicePointer = DevicePointer(0);
-    let (mut biases, mut norms, mut table, mut pairing) = ([NONE; 3], [NONE; 2], NONE, Pairing::Halves);
+    let (mut biases, mut norms, mut table, mut order) = ([NONE; 3], [NONE; 2], NONE, RopeOrder::Halves);
     if let Some(given) = steps.biases {
         for (pointer, (bias, width)) in
             biases.iter_mut().zip(given.into_iter().zip([q_width, kv_width, kv_width]))
@@ -205,7 +205,7 @@ pub fn rope_kv<'q>(
         same("the head_dim of a rotary table", head_dim, rope.head_dim())?;
         position("the rotary table", rope.positions(), rows, start)?;
         place("the rotary table", context, rope.angles().context(), rope.angles().pointer(), 16)?;
-        (table, pairing) = (rope.angles().pointer(), pairs);
+        (table, order) = (rope.angles().pointer(), pairs);
     }
     let (entry, caches, cached) = match cache.storage() {
         KvStorage::Bf16 { keys, values } => {
@@ -235,7 +235,7 @@ pub fn rope_kv<'q>(
         head_dim: head_dim as u32,
         capacity: layout.capacity() as u32,
         start: start as u32,
-        pairing: u32::from(pairing == Pairing::Adjacent),
+        order: u32::from(order == RopeOrder::Adjacent),
         epsilon: steps.epsilon,
     };
     let written = if layout.format() == KvFormat::Fp8 { 1 } else { 2 };

@@ -54,13 +54,13 @@ fn words(x: u64) -> [u32; 2] {
 
 /// Samples rows of one vocabulary; holds the candidates between its two kernels.
 #[derive(Debug)]
-pub struct Sampler {
+pub struct DeviceSampler {
     kernels: Kernels,
     vocabulary: usize,
     candidates: DeviceBuffer<u64>,
 }
 
-impl Sampler {
+impl DeviceSampler {
     /// Logits of a row, at most: the 128 slices that the second kernel holds.
     pub const MAX_VOCABULARY: usize = 128 * SLICE;
 

@@ -2,7 +2,7 @@
 
 use crate::check::{at_most, length, multiple_of, place};
 use crate::profiler::{Queue, Work};
-use crate::{Error, Kernels, Pairing, RmsNorm, RopeTable};
+use crate::{DeviceRopeTable, Error, Kernels, RmsNorm, RopeOrder};
 use half::bf16;
 use halfbyte_cuda_driver::{Argument, DeviceSlice, DeviceSliceMut};
 
@@ -314,7 +314,7 @@ pub fn rope_backward<'q>(
     queue: impl Into<Queue<'q>>,
     [rows, heads]: [usize; 2],
     start: usize,
-    (table, pairing): (&RopeTable, Pairing),
+    (table, order): (&DeviceRopeTable, RopeOrder),
     gradient: &mut DeviceSliceMut<'_, bf16>,
 ) -> Result<(), Error> {
     let d = table.head_dim();
@@ -335,7 +335,7 @@ pub fn rope_backward<'q>(
     let (to, from) = (gradient.pointer(), angles.pointer());
     let numbers = [heads, d, heads * d, start].map(|n| n as u32);
     let [count, head_dim, stride, first] = &numbers;
-    let pairs = u32::from(pairing == Pairing::Adjacent);
+    let pairs = u32::from(order == RopeOrder::Adjacent);
     let arguments = [
         Argument::new(&to),
         (&from).into(),

@@ -14,11 +14,11 @@ use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::{EmulatorConfig, LaunchRecord};
-use halfbyte_cuda_kernels::attention::{KvCache, KvFormat, KvLayout};
+use halfbyte_cuda_kernels::attention::{DeviceKvCache, KvFormat, KvLayout};
 use halfbyte_cuda_kernels::profiler::Report;
 use halfbyte_cuda_kernels::{
-    Draw, HeadSteps, Kernels, Pairing, Profiler, Projections, Queue, RmsNorm, RopeTable, Sampler, Sums,
-    WindowOutput, add_rms_norm, embed, matvec, rms_norm, rope_kv, swiglu,
+    DeviceRopeTable, DeviceSampler, Draw, HeadSteps, Kernels, Profiler, Projections, Queue, RmsNorm,
+    RopeOrder, Sums, WindowOutput, add_rms_norm, embed, matvec, rms_norm, rope_kv, swiglu,
 };
 use halfbyte_q4::affine::GroupSize;
 use matrices::every_format;
@@ -183,13 +183,13 @@ fn heads(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take:
     let joined = bf16s(&mut random, rows * (q_width + 2 * kv_width), 1.0);
     let joined = DeviceBuffer::from_slice(context, &joined).unwrap();
     let mut queries = DeviceBuffer::<bf16>::uninit(context, rows * q_width).unwrap();
-    let frequencies = RopeTable::frequencies(shape.head_dim, 10_000.0);
-    let table = RopeTable::new(kernels, &frequencies, 1.0, rows).unwrap();
+    let frequencies = DeviceRopeTable::frequencies(shape.head_dim, 10_000.0);
+    let table = DeviceRopeTable::new(kernels, &frequencies, 1.0, rows).unwrap();
     for format in [KvFormat::Bf16, KvFormat::Fp8] {
         let layout = KvLayout::new(format, shape.kv_heads, shape.head_dim, rows).unwrap();
-        let mut cache = KvCache::new(context, layout).unwrap();
+        let mut cache = DeviceKvCache::new(context, layout).unwrap();
         let steps =
-            HeadSteps { biases: None, norms: None, epsilon: 0.0, rope: Some((&table, Pairing::Halves)) };
+            HeadSteps { biases: None, norms: None, epsilon: 0.0, rope: Some((&table, RopeOrder::Halves)) };
         watched(context, take, |queue| {
             let projections = Projections::Joined(joined.as_slice());
             let out = &mut queries.as_mut_slice();
@@ -222,7 +222,7 @@ fn samples(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, tak
     let logits: Vec<f32> = (0..rows * shape.vocabulary).map(|_| random.unit() * 12.0).collect();
     let logits = DeviceBuffer::from_slice(context, &logits).unwrap();
     let mut tokens = DeviceBuffer::<u32>::uninit(context, rows).unwrap();
-    let mut sampler = Sampler::new(kernels, shape.vocabulary).unwrap();
+    let mut sampler = DeviceSampler::new(kernels, shape.vocabulary).unwrap();
     for (temperature, top_k) in [(0.0, 0), (1.0, 0), (1.0, 32)] {
         let draws = vec![Draw { temperature, top_k, seed: 1, position: 2 }; rows];
         watched(context, take, |queue| {

@@ -12,14 +12,14 @@ use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::{Error, Kernels, MAX_WINDOW, Weights, WindowOutput, matvec, swiglu};
+use halfbyte_cuda_kernels::{DeviceWeights, Error, Kernels, MAX_WINDOW, WindowOutput, matvec, swiglu};
 use matrices::every_format;
 
 /// f32's unit.
 const U: f64 = 1.0 / (1 << 24) as f64;
 
 /// `y = x W^T` in f32.
-fn product(context: &Context, kernels: &Kernels, x: &[bf16], weights: &Weights) -> Vec<f32> {
+fn product(context: &Context, kernels: &Kernels, x: &[bf16], weights: &DeviceWeights) -> Vec<f32> {
     let rows = x.len() / weights.inputs();
     let stream = Stream::legacy_default(context);
     let x = DeviceBuffer::from_slice(context, x).unwrap();
@@ -174,7 +174,7 @@ fn wrong_windows_are_refused_before_anything_is_queued() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let weights = Weights::from_bf16(&kernels, 8, 64, &[bf16::ONE; 512]).unwrap();
+        let weights = DeviceWeights::from_bf16(&kernels, 8, 64, &[bf16::ONE; 512]).unwrap();
         let x = DeviceBuffer::from_slice(context, &vec![bf16::ONE; 33 * 64 + 8]).unwrap();
         let poison = vec![7.0f32; 33 * 8];
         let mut y = DeviceBuffer::from_slice(context, &poison).unwrap();
@@ -198,12 +198,18 @@ fn wrong_windows_are_refused_before_anything_is_queued() {
         let mut out = WindowOutput::Swiglu(halves.as_mut_slice());
         let error = matvec(&kernels, &stream, 1, x.slice(0..64).unwrap(), &weights, &mut out).unwrap_err();
         assert_eq!(error, Error::Outputs { kernel: "a product with SwiGLU", multiple: 32, got: 8 });
-        let weights = Weights::from_bf16(&kernels, 32, 64, &[bf16::ONE; 2048]).unwrap();
+        let weights = DeviceWeights::from_bf16(&kernels, 32, 64, &[bf16::ONE; 2048]).unwrap();
         let error = matvec(&kernels, &stream, 1, x.slice(0..64).unwrap(), &weights, &mut out).unwrap_err();
         assert_eq!(error, Error::Length { what: "a window's outputs", expected: 16, got: 4 });
         assert!(halves.to_vec().unwrap().iter().all(|h| h.is_nan()));
 
-        assert!(matches!(Weights::from_bf16(&kernels, 8, 60, &[bf16::ONE; 480]), Err(Error::Inputs { .. })));
-        assert!(matches!(Weights::from_bf16(&kernels, 8, 64, &[bf16::ONE; 480]), Err(Error::Length { .. })));
+        assert!(matches!(
+            DeviceWeights::from_bf16(&kernels, 8, 60, &[bf16::ONE; 480]),
+            Err(Error::Inputs { .. })
+        ));
+        assert!(matches!(
+            DeviceWeights::from_bf16(&kernels, 8, 64, &[bf16::ONE; 480]),
+            Err(Error::Length { .. })
+        ));
     });
 }

@@ -10,7 +10,7 @@ use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::{Kernels, Layout, Output, Profiler, add, matmul};
+use halfbyte_cuda_kernels::{Kernels, Layout, MatmulOutput, Profiler, add, matmul};
 
 #[test]
 fn launches_that_are_watched_are_in_the_table_and_others_are_not() {
@@ -26,7 +26,7 @@ fn launches_that_are_watched_are_in_the_table_and_others_are_not() {
         let profiler = Profiler::new(context);
         let watched = profiler.watch(&stream);
         for _ in 0..2 {
-            let out = &mut Output::Bf16(c.as_mut_slice());
+            let out = &mut MatmulOutput::Bf16(c.as_mut_slice());
             matmul(&kernels, watched, Layout::Nt, [64, 16, 32], a.as_slice(), b.as_slice(), out).unwrap();
         }
         add(&kernels, watched, a.as_slice(), a.as_slice(), &mut sum.as_mut_slice()).unwrap();

@@ -10,7 +10,7 @@ use gpu::{bf16s, on_gpu};
 use half::{bf16, f16};
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::{Affine, Error, Kernels, MAX_ROWS, PromptInputs, PromptPrecision, Weights};
+use halfbyte_cuda_kernels::{Affine, DeviceWeights, Error, Kernels, MAX_ROWS, PromptInputs, PromptPrecision};
 use halfbyte_q4::BlockQ4_0;
 use halfbyte_q4::affine::{GroupSize, pack8};
 use halfbyte_q8::BlockQ8_0;
@@ -42,9 +42,9 @@ fn matrix(random: &mut Random, group: usize) -> Matrix {
 }
 
 impl Matrix {
-    fn load(&self, kernels: &Kernels) -> Weights {
+    fn load(&self, kernels: &Kernels) -> DeviceWeights {
         let Self { words, scales, biases, group, .. } = self;
-        Weights::from_affine(kernels, N, K, &Affine { bits: 4, group: *group, words, scales, biases })
+        DeviceWeights::from_affine(kernels, N, K, &Affine { bits: 4, group: *group, words, scales, biases })
             .unwrap()
     }
 }
@@ -56,7 +56,7 @@ fn product(
     precision: PromptPrecision,
     x: &[bf16],
     chunk: usize,
-    weights: &Weights,
+    weights: &DeviceWeights,
 ) -> (Vec<bf16>, Vec<PromptPrecision>) {
     let stream = Stream::legacy_default(context);
     let mut inputs = PromptInputs::new(kernels, K);
@@ -106,7 +106,7 @@ fn every_format_multiplies() {
         let mut random = Random(2);
         let rows = 5;
         let x = bf16s(&mut random, rows * K, 1.0);
-        let mut all: Vec<(String, Weights, Vec<f64>)> = Vec::new();
+        let mut all: Vec<(String, DeviceWeights, Vec<f64>)> = Vec::new();
         for group in [32, 64, 128] {
             let matrix = matrix(&mut random, group);
             all.push((format!("affine {group}"), matrix.load(&kernels), matrix.weights));
@@ -118,7 +118,7 @@ fn every_format_multiplies() {
             })
             .collect();
         let weights = blocks.iter().flat_map(|b| b.dequantize()).map(f64::from).collect();
-        all.push(("Q4_0".into(), Weights::from_q4_0(&kernels, N, K, &blocks).unwrap(), weights));
+        all.push(("Q4_0".into(), DeviceWeights::from_q4_0(&kernels, N, K, &blocks).unwrap(), weights));
         let blocks: Vec<BlockQ8_0> = (0..N * K / 32)
             .map(|_| BlockQ8_0 {
                 scale: f16::from_f32(random.unit() * 0.005),
@@ -126,7 +126,7 @@ fn every_format_multiplies() {
             })
             .collect();
         let weights = blocks.iter().flat_map(|b| b.dequantize()).map(f64::from).collect();
-        all.push(("Q8_0".into(), Weights::from_q8_0(&kernels, N, K, &blocks).unwrap(), weights));
+        all.push(("Q8_0".into(), DeviceWeights::from_q8_0(&kernels, N, K, &blocks).unwrap(), weights));
 
         for (name, loaded, weights) in &all {
             let group = loaded.format().group().weights();
@@ -211,7 +211,7 @@ fn what_does_not_fit_is_refused_by_name_and_nothing_is_queued() {
         let Matrix { words, scales, biases, group, .. } = &matrix;
         let affine = Affine { bits: 4, group: *group, words, scales, biases };
         let refused =
-            |affine: &Affine<'_>| Weights::from_affine(&kernels, N, K, affine).unwrap_err().to_string();
+            |affine: &Affine<'_>| DeviceWeights::from_affine(&kernels, N, K, affine).unwrap_err().to_string();
         assert_eq!(
             refused(&Affine { bits: 8, ..affine }),
             "affine4_prefill takes weights of 4 bits, got 8 bits"

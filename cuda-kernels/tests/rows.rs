@@ -14,7 +14,7 @@ use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
 use halfbyte_cuda_kernels::{
-    Error, Format, Kernels, Prepared, PromptInputs, PromptPrecision, RmsNorm, Sums, Weights, add,
+    DeviceWeights, Error, Kernels, Prepared, PromptInputs, PromptPrecision, RmsNorm, Sums, WeightFormat, add,
     add_rms_norm, embed, reference, rms_norm, swiglu,
 };
 use halfbyte_q4::affine::GroupSize;
@@ -308,8 +308,8 @@ fn wrong_arguments_are_refused_before_anything_is_queued() {
         assert_eq!(sums.to_vec().unwrap(), [-1.0; 8]);
         assert!(y.to_vec().unwrap().iter().all(|v| v.is_nan()));
 
-        let table = Weights::from_bf16(&kernels, 4, 16, &[bf16::ONE; 64]).unwrap();
-        assert_eq!(table.format(), Format::Bf16);
+        let table = DeviceWeights::from_bf16(&kernels, 4, 16, &[bf16::ONE; 64]).unwrap();
+        assert_eq!(table.format(), WeightFormat::Bf16);
         let ids = DeviceBuffer::from_slice(context, &[0u32; 3]).unwrap();
         let got = embed(&kernels, &stream, &table, ids.as_slice(), &mut y.slice_mut(0..47).unwrap());
         assert_eq!(got, length("the rows of an embedding", 48, 47));

@@ -9,7 +9,7 @@ use common::Random;
 use gpu::on_gpu;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::{Draw, Error, Kernels, Sampler, reference};
+use halfbyte_cuda_kernels::{DeviceSampler, Draw, Error, Kernels, reference};
 
 fn sample(
     context: &Context,
@@ -21,7 +21,7 @@ fn sample(
     let stream = Stream::legacy_default(context);
     let logits = DeviceBuffer::from_slice(context, logits).unwrap();
     let mut tokens = DeviceBuffer::<u32>::uninit(context, draws.len()).unwrap();
-    let mut sampler = Sampler::new(kernels, vocabulary).unwrap();
+    let mut sampler = DeviceSampler::new(kernels, vocabulary).unwrap();
     sampler.sample(&stream, draws, logits.as_slice(), &mut tokens.as_mut_slice()).unwrap();
     tokens.to_vec().unwrap()
 }
@@ -136,7 +136,7 @@ fn wrong_draws_are_refused_before_anything_is_queued() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut sampler = Sampler::new(&kernels, 8).unwrap();
+        let mut sampler = DeviceSampler::new(&kernels, 8).unwrap();
         let logits = DeviceBuffer::from_slice(context, &[1.0f32; 16]).unwrap();
         let mut tokens = DeviceBuffer::from_slice(context, &[7u32; 2]).unwrap();
         let mut run = |draws: &[Draw], numbers: usize| {
@@ -154,6 +154,6 @@ fn wrong_draws_are_refused_before_anything_is_queued() {
         let got = run(&[Draw::GREEDY; 2], 15);
         assert_eq!(got, Err(Error::Length { what: "the logits", expected: 16, got: 15 }));
         assert_eq!(tokens.to_vec().unwrap(), [7; 2]);
-        assert!(matches!(Sampler::new(&kernels, 524_289), Err(Error::TooLarge { .. })));
+        assert!(matches!(DeviceSampler::new(&kernels, 524_289), Err(Error::TooLarge { .. })));
     });
 }

@@ -11,7 +11,7 @@ use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
 use halfbyte_cuda_kernels::{
-    AdamState, AdamW, Error, Kernels, NormGradients, Pairing, RmsNorm, RopeTable, cross_entropy,
+    AdamState, AdamW, DeviceRopeTable, Error, Kernels, NormGradients, RmsNorm, RopeOrder, cross_entropy,
     embed_backward, reference, rms_norm_backward, rope_backward,
 };
 
@@ -219,23 +219,23 @@ fn rotary_gradients_turn_back() {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
         let mut random = Random(77);
-        for (pairing, d, heads) in [(Pairing::Halves, 64, 3), (Pairing::Adjacent, 128, 17)] {
+        for (order, d, heads) in [(RopeOrder::Halves, 64, 3), (RopeOrder::Adjacent, 128, 17)] {
             let (rows, start) = (2, 40);
-            let frequencies = RopeTable::frequencies(d, 10_000.0);
-            let table = RopeTable::new(&kernels, &frequencies, 1.0, 64).unwrap();
+            let frequencies = DeviceRopeTable::frequencies(d, 10_000.0);
+            let table = DeviceRopeTable::new(&kernels, &frequencies, 1.0, 64).unwrap();
             let host = bf16s(&mut random, rows * heads * d, 1.0);
             let mut gradient = upload(context, &host);
             let to = &mut gradient.as_mut_slice();
-            rope_backward(&kernels, &stream, [rows, heads], start, (&table, pairing), to).unwrap();
+            rope_backward(&kernels, &stream, [rows, heads], start, (&table, order), to).unwrap();
             let got = gradient.to_vec().unwrap();
             for (i, head) in host.chunks(d).enumerate() {
                 // The transposed rotation: turned by the opposite frequencies.
                 let mut want = wide(head);
                 let back: Vec<f64> = frequencies.iter().map(|f| -f).collect();
-                reference::rotate(&mut want, &back, start + i / heads, pairing);
+                reference::rotate(&mut want, &back, start + i / heads, order);
                 for (got, want) in got[i * d..].iter().zip(&want) {
                     let bound = half_bf16_unit(*want) * 1.001 + 4.0 * U * 6.0;
-                    assert!((got.to_f64() - want).abs() <= bound, "{pairing:?}, head {i}: {got} {want}");
+                    assert!((got.to_f64() - want).abs() <= bound, "{order:?}, head {i}: {got} {want}");
                 }
             }
         }
@@ -261,8 +261,8 @@ fn wrong_arguments_are_refused() {
         let mut dw = upload(context, &[0.0f32; 64]);
         let got = embed_backward(&kernels, &stream, 24, ids.as_slice(), b.as_slice(), &mut dw.as_mut_slice());
         assert!(matches!(got, Err(Error::Length { expected: 48, got: 64, .. })));
-        let table = RopeTable::new(&kernels, &RopeTable::frequencies(16, 1e4), 1.0, 3).unwrap();
-        let turn = (&table, Pairing::Halves);
+        let table = DeviceRopeTable::new(&kernels, &DeviceRopeTable::frequencies(16, 1e4), 1.0, 3).unwrap();
+        let turn = (&table, RopeOrder::Halves);
         let got = rope_backward(&kernels, &stream, [4, 1], 0, turn, &mut gradient.as_mut_slice());
         assert_eq!(got, Err(Error::Position { what: "the rotary table", end: 3, start: 0, rows: 4 }));
         let settings = AdamW { rate: 0.1, beta1: 0.9, beta2: 0.9, epsilon: 1e-8, decay: 0.0, step: 0 };

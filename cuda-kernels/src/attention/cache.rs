@@ -165,12 +165,12 @@ pub enum KvStorage {
 ///
 /// It does not know how many positions are in use: whoever writes it does, and tells the attention kernels.
 #[derive(Debug)]
-pub struct KvCache {
+pub struct DeviceKvCache {
     layout: KvLayout,
     storage: KvStorage,
 }
 
-impl KvCache {
+impl DeviceKvCache {
     /// A cache whose numbers are not written yet.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ mod prefill;
 mod problem;
 
 pub use backward::{BackwardBuffers, Forward, Gradients, backward};
-pub use cache::{KvCache, KvFormat, KvLayout, KvStorage};
+pub use cache::{DeviceKvCache, KvFormat, KvLayout, KvStorage};
 pub use decode::{CHUNK, DecodeBuffers, decode};
 pub use prefill::prefill;
-pub use problem::{Heads, Problem};
+pub use problem::{AttentionParams, Problem};

@@ -1,6 +1,6 @@
 //! What an attention call computes, and the checks and arguments that its kernels share.
 
-use super::cache::{KvCache, KvStorage};
+use super::cache::{DeviceKvCache, KvStorage};
 use crate::check::{at_most, length, place, same};
 use crate::profiler::Work;
 use crate::{Error, Kernels};
@@ -12,7 +12,7 @@ use std::f64::consts::LOG2_E;
 ///
 /// Query heads `g * i .. g * (i + 1)` read key/value head `i`, with `g = n_heads / n_kv_heads`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Heads {
+pub struct AttentionParams {
     /// Query heads.
     pub n_heads: usize,
     /// Key/value heads.
@@ -42,11 +42,11 @@ pub struct Heads {
 #[derive(Debug, Clone, Copy)]
 pub struct Problem<'a> {
     /// The layer.
-    pub heads: Heads,
+    pub params: AttentionParams,
     /// A score for each query head that takes part in the softmax and has no value.
     pub sinks: Option<DeviceSlice<'a, f32>>,
     /// Keys and values.
-    pub cache: &'a KvCache,
+    pub cache: &'a DeviceKvCache,
     /// Positions of the cache that hold something, the rows' own among them.
     pub kv_len: usize,
     /// The position of the first row.
@@ -103,7 +103,7 @@ impl Arguments {
     }
 }
 
-impl Heads {
+impl AttentionParams {
     /// Query heads that share a key/value head.
     #[must_use]
     pub const fn group(&self) -> usize {
@@ -155,22 +155,22 @@ impl Heads {
 impl Problem<'_> {
     /// The arguments, if everything fits together.
     pub(super) fn arguments(&self, kernels: &Kernels) -> Result<Arguments, Error> {
-        let Self { heads, cache, kv_len, first, rows, q, .. } = self;
-        heads.check()?;
+        let Self { params, cache, kv_len, first, rows, q, .. } = self;
+        params.check()?;
         let layout = cache.layout();
-        same("the cache's key/value heads", heads.n_kv_heads, layout.n_kv_heads())?;
-        same("the cache's head_dim", heads.head_dim, layout.head_dim())?;
+        same("the cache's key/value heads", params.n_kv_heads, layout.n_kv_heads())?;
+        same("the cache's head_dim", params.head_dim, layout.head_dim())?;
         at_most("positions in use of a cache", layout.capacity(), *kv_len)?;
         const MOST: usize = i32::MAX as usize;
-        at_most("rows times query heads of attention", MOST, rows.saturating_mul(heads.n_heads))?;
+        at_most("rows times query heads of attention", MOST, rows.saturating_mul(params.n_heads))?;
         at_most("the last position of attention", MOST, first.saturating_add(*rows))?;
-        length("queries", rows * heads.width(), q.len())?;
+        length("queries", rows * params.width(), q.len())?;
         let context = kernels.context();
         place("queries", context, q.context(), q.pointer(), 16)?;
         let sinks = match &self.sinks {
             None => DevicePointer(0),
             Some(sinks) => {
-                length("sinks", heads.n_heads, sinks.len())?;
+                length("sinks", params.n_heads, sinks.len())?;
                 place("sinks", context, sinks.context(), sinks.pointer(), 4)?;
                 sinks.pointer()
             }
@@ -189,7 +189,7 @@ impl Problem<'_> {
                 (keys.pointer(), values.pointer(), Some([key_scales.pointer(), value_scales.pointer()]))
             }
         };
-        let (scale, cap) = heads.in_base_2();
+        let (scale, cap) = params.in_base_2();
         Ok(Arguments {
             q: q.pointer(),
             keys,
@@ -197,13 +197,13 @@ impl Problem<'_> {
             scales,
             sinks,
             rows: *rows as u32,
-            n_heads: heads.n_heads as u32,
-            group: heads.group() as u32,
+            n_heads: params.n_heads as u32,
+            group: params.group() as u32,
             capacity: layout.capacity() as u32,
             first: *first as u32,
             kv_len: *kv_len as u32,
-            causal: heads.causal.into(),
-            window: heads.window.map_or(0, |window| window.min(MOST as u32)),
+            causal: params.causal.into(),
+            window: params.window.map_or(0, |window| window.min(MOST as u32)),
             scale,
             cap,
         })
@@ -212,7 +212,7 @@ impl Problem<'_> {
     /// The positions that row `row` sees; empty if `start >= end`. Both ends never decrease with the row.
     pub(super) fn seen(&self, row: usize) -> std::ops::Range<usize> {
         let own = self.first + row + 1;
-        let (low, high) = match (self.heads.window, self.heads.causal) {
+        let (low, high) = match (self.params.window, self.params.causal) {
             (None, true) => (0, own),
             (None, false) => (0, self.kv_len),
             (Some(window), true) => (own.saturating_sub(window as usize), own),
@@ -225,7 +225,7 @@ impl Problem<'_> {
 
     /// Two products of the pairs of a row and a position that it sees; queries, outputs and what is seen once.
     pub(super) fn work(&self) -> (String, Work) {
-        let Heads { n_heads, n_kv_heads, head_dim, .. } = self.heads;
+        let AttentionParams { n_heads, n_kv_heads, head_dim, .. } = self.params;
         let pairs: usize = (0..self.rows).map(|row| self.seen(row).len()).sum();
         let (from, to) = match self.rows {
             0 => (0, 0),
