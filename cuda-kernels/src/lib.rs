@@ -18,12 +18,11 @@ pub mod ptx;
 pub mod reference;
 mod rope;
 mod sampler;
-mod streams;
 pub mod tiles;
-mod training;
+pub mod training;
 mod weights;
 
-pub use elementwise::{add, add_assign, swiglu, swiglu_backward};
+pub use elementwise::{add, add_assign, swiglu};
 pub use embedding::{embed, embed_bf16};
 pub use error::Error;
 pub use kernels::Kernels;
@@ -35,8 +34,4 @@ pub use profiler::{Profiler, Queue};
 pub use prompt::{Exceptions, MAX_ROWS, Prepared, PromptInputs};
 pub use rope::{DeviceRopeTable, HeadSteps, Projections, RopeOrder, rope_kv};
 pub use sampler::{DeviceSampler, Draw};
-pub use streams::{Mark, Streams};
-pub use training::{
-    AdamState, AdamW, NormGradients, cross_entropy, embed_backward, rms_norm_backward, rope_backward,
-};
 pub use weights::{Affine, DeviceWeights, WeightFormat};

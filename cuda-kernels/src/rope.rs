@@ -1,13 +1,14 @@
-//! From the projections to attention: bias, norm of each head, rotary position, keys and values into the cache.
+//! The steps between the projections and attention: bias, norm of each head, rotary position, and the writing of keys and
+//! values to the cache.
 
 use crate::attention::{DeviceKvCache, KvFormat, KvStorage};
-use crate::check::{at_most, length, place, same};
+use crate::check::{at_most, length, place, positions, same};
 use crate::profiler::{Queue, Work};
 use crate::{Error, Kernels};
 use half::bf16;
 use halfbyte_cuda_driver::{Argument, DeviceBuffer, DevicePointer, DeviceSlice, DeviceSliceMut};
 
-/// Which numbers of a head turn together.
+/// Which two numbers of a head are rotated together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RopeOrder {
     /// `i` and `i + head_dim / 2`: the GPT-NeoX order, Qwen's, and that of Llama's original files' conversions to it.
@@ -63,7 +64,7 @@ impl DeviceRopeTable {
         self.head_dim
     }
 
-    /// Positions it is for.
+    /// The number of positions in the table.
     #[must_use]
     pub fn positions(&self) -> usize {
         self.positions
@@ -100,16 +101,17 @@ pub enum Projections<'a> {
     },
 }
 
-/// What happens to the heads on the way. Everything is optional; [`Default`] is nothing.
+/// The steps that are applied to the heads. Each is optional; [`Default`] applies none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeadSteps<'a> {
-    /// Added first (Qwen2): `heads * head_dim`, `kv_heads * head_dim` and `kv_heads * head_dim` numbers.
+    /// The biases, which are added first (Qwen2): `heads * head_dim`, `kv_heads * head_dim` and `kv_heads * head_dim` numbers.
     pub biases: Option<[DeviceSlice<'a, f32>; 3]>,
     /// Weights of the norms of each query head and each key head (Qwen3): `head_dim` numbers each.
     pub norms: Option<[DeviceSlice<'a, f32>; 2]>,
-    /// What the norms add to the mean of the squares.
+    /// The number that the norms add to the mean of the squares.
     pub epsilon: f32,
-    /// Queries and keys are turned last. Without, positions leave no trace (SmolLM3's every fourth layer).
+    /// The rotation of queries and keys, which is the last step. Without it positions have no effect (every fourth layer of
+    /// SmolLM3).
     pub rope: Option<(&'a DeviceRopeTable, RopeOrder)>,
 }
 
@@ -129,8 +131,9 @@ struct Arguments {
     epsilon: f32,
 }
 
-/// Queues the way of a window's rows from the projections to attention: what `steps` names, then queries as bf16 into
-/// `queries` (`heads * head_dim` a row), and keys and values into the cache, at positions `start`, `start + 1`, ...
+/// Queues the steps between the projections and attention for the rows of a window: those of `steps`, then the writing of
+/// queries as bf16 to `queries` (`heads * head_dim` a row), and of keys and values to the cache, at positions `start`,
+/// `start + 1`, ...
 ///
 /// Everything is in f32 and rounded once, to bf16 or e4m3, at the end. A row with a NaN or an infinity in a head gets NaN
 /// as its scale in an fp8 cache.
@@ -158,7 +161,7 @@ pub fn rope_kv<'q>(
     let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
     // The grid's second extent ends at 65,535.
     at_most("the numbers of a row's heads", 65_535 * 2048, q_width + 2 * kv_width)?;
-    position("the cache", layout.capacity(), rows, start)?;
+    positions("the cache", layout.capacity(), rows, start)?;
     length("the queries", rows * q_width, queries.len())?;
     place("the queries", context, queries.context(), queries.pointer(), 16)?;
 
@@ -203,7 +206,7 @@ pub fn rope_kv<'q>(
     }
     if let Some((rope, pairs)) = steps.rope {
         same("the head_dim of a rotary table", head_dim, rope.head_dim())?;
-        position("the rotary table", rope.positions(), rows, start)?;
+        positions("the rotary table", rope.positions(), rows, start)?;
         place("the rotary table", context, rope.angles().context(), rope.angles().pointer(), 16)?;
         (table, order) = (rope.angles().pointer(), pairs);
     }
@@ -251,12 +254,4 @@ pub fn rope_kv<'q>(
     // SAFETY: the argument is the entry point's; projections, biases, norms, table and queries have been checked against
     // rows and heads, and the cache, which is the caller's alone, holds the rows' positions.
     unsafe { kernel.launch(queue.into(), grid, &[Argument::new(&arguments)], describe) }
-}
-
-/// Positions `start` to `start + rows` are below `end`.
-fn position(what: &'static str, end: usize, rows: usize, start: usize) -> Result<(), Error> {
-    if start.checked_add(rows).is_some_and(|last| last <= end) {
-        return Ok(());
-    }
-    Err(Error::Position { what, end, start, rows })
 }

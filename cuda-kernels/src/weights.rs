@@ -20,13 +20,13 @@ pub enum WeightFormat {
     Q4_0,
     /// GGUF's Q8_0: `w = scale * code`, scale f16, groups of 32.
     Q8_0,
-    /// bf16 as they are. They meet bf16 inputs, whatever a prompt's precision.
+    /// bf16. They are multiplied with bf16 inputs, whatever a prompt's precision.
     Bf16,
 }
 
 impl WeightFormat {
-    /// DeviceWeights of a row that share a scale. bf16 has none, and meets inputs prepared for any group: the smallest stands for
-    /// all.
+    /// The number of weights of a row that share a scale. bf16 has no scales and takes inputs that were prepared for any
+    /// group; this returns the smallest.
     #[must_use]
     pub fn group(self) -> GroupSize {
         match self {
@@ -66,7 +66,7 @@ pub struct DeviceWeights {
 pub struct Affine<'a> {
     /// Bits of a code, as the model's configuration says.
     pub bits: u32,
-    /// DeviceWeights in a group, as the model's configuration says.
+    /// Weights in a group, as the model's configuration says.
     pub group: usize,
     /// Codes: `outputs * inputs / 8` words of eight, the first in the lowest nibble.
     pub words: &'a [u32],
@@ -177,7 +177,7 @@ impl DeviceWeights {
         })
     }
 
-    /// Takes whole blocks of a matrix apart on the device.
+    /// Splits the blocks of a matrix into codes and scales on the device.
     #[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
     fn split(
         kernels: &Kernels,
@@ -227,7 +227,7 @@ impl DeviceWeights {
         self.outputs
     }
 
-    /// DeviceWeights of a row.
+    /// Weights of a row.
     #[must_use]
     pub fn inputs(&self) -> usize {
         self.inputs

@@ -11,9 +11,8 @@ use gpu::on_gpu;
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::attention::{
-    AttentionParams, BackwardBuffers, Forward, Gradients, KvFormat, Problem, backward,
-};
+use halfbyte_cuda_kernels::attention::{AttentionParams, KvFormat, Problem};
+use halfbyte_cuda_kernels::training::attention::{BackwardBuffers, Forward, Gradients, backward};
 use halfbyte_cuda_kernels::{Error, Kernels};
 
 /// Gradients of the queries, keys and values: dq `[row][head][d]`, dk and dv `[position][kv_head][d]`, each with the

@@ -96,7 +96,7 @@ fn a_launch_says_its_work() {
             rows: 1,
             q: q.as_slice(),
         };
-        decode(&kernels, profiler.watch(&stream), &problem, &mut buffers, &mut out.as_mut_slice()).unwrap();
+        decode(&kernels, profiler.queue(&stream), &problem, &mut buffers, &mut out.as_mut_slice()).unwrap();
         let report = profiler.take().unwrap();
         let row = report.rows.iter().find(|r| r.kernel == "attention_decode_fp8_d64_16").unwrap();
         // Two products of 4 heads, 300 positions, 64 numbers; queries and outputs, keys and values of 68 bytes a row.

@@ -9,6 +9,7 @@
 mod common;
 
 use bytemuck::Zeroable;
+use common::Device;
 use common::prefill::{Format, Inputs, TILES, Weights, run};
 use common::{Device, Random};
 use half::bf16;

@@ -135,11 +135,11 @@ fn counts(shape: &Shape, rows: usize) -> Vec<Count> {
     counts
 }
 
-/// Runs `work` on a queue that is watched.
-fn watched(context: &Context, take: &mut impl FnMut(Report), work: impl FnOnce(Queue<'_>)) {
+/// Runs `work` on a queue whose launches are timed, and passes the report to `take`.
+fn timed(context: &Context, take: &mut impl FnMut(Report), work: impl FnOnce(Queue<'_>)) {
     let stream = Stream::legacy_default(context);
     let profiler = Profiler::new(context);
-    work(profiler.watch(&stream));
+    work(profiler.queue(&stream));
     take(profiler.take().unwrap());
 }
 
@@ -155,7 +155,7 @@ fn norms(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take:
     let elements = Sums::elements(rows, shape.feed_forward, GroupSize::G32);
     let mut sums = DeviceBuffer::<f32>::uninit(context, elements).unwrap();
     let norm = RmsNorm { rows, width: shape.width, epsilon: 1e-5 };
-    watched(context, take, |queue| {
+    timed(context, take, |queue| {
         let (weights, y) = (weights.as_slice(), &mut y.as_mut_slice());
         if prompt {
             let to = sums.slice_mut(0..Sums::elements(rows, shape.width, GroupSize::G32)).unwrap();
@@ -169,7 +169,7 @@ fn norms(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take:
     let n = rows * shape.feed_forward;
     let gate_up = DeviceBuffer::from_slice(context, &bf16s(&mut random, 2 * n, 1.0)).unwrap();
     let mut hidden = DeviceBuffer::<bf16>::uninit(context, n).unwrap();
-    watched(context, take, |queue| {
+    timed(context, take, |queue| {
         let mut sums = Sums { group: GroupSize::G32, to: sums.as_mut_slice() };
         let (size, hidden) = ([rows, shape.feed_forward], &mut hidden.as_mut_slice());
         swiglu(kernels, queue, size, gate_up.as_slice(), hidden, prompt.then_some(&mut sums)).unwrap();
@@ -190,7 +190,7 @@ fn heads(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take:
         let mut cache = DeviceKvCache::new(context, layout).unwrap();
         let steps =
             HeadSteps { biases: None, norms: None, epsilon: 0.0, rope: Some((&table, RopeOrder::Halves)) };
-        watched(context, take, |queue| {
+        timed(context, take, |queue| {
             let projections = Projections::Joined(joined.as_slice());
             let out = &mut queries.as_mut_slice();
             rope_kv(kernels, queue, [rows, shape.heads], 0, projections, &steps, out, &mut cache).unwrap();
@@ -207,7 +207,7 @@ fn products(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, ta
     let tokens: Vec<u32> = (0..rows as u32).collect();
     let tokens = DeviceBuffer::from_slice(context, &tokens).unwrap();
     for matrix in every_format(kernels, shape.outputs, shape.width, &mut random) {
-        watched(context, take, |queue| {
+        timed(context, take, |queue| {
             let out = &mut WindowOutput::Bf16(y.as_mut_slice());
             matvec(kernels, queue, rows, x.as_slice(), &matrix.weights, out).unwrap();
             let out = &mut embedded.as_mut_slice();
@@ -225,7 +225,7 @@ fn samples(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, tak
     let mut sampler = DeviceSampler::new(kernels, shape.vocabulary).unwrap();
     for (temperature, top_k) in [(0.0, 0), (1.0, 0), (1.0, 32)] {
         let draws = vec![Draw { temperature, top_k, seed: 1, position: 2 }; rows];
-        watched(context, take, |queue| {
+        timed(context, take, |queue| {
             sampler.sample(queue, &draws, logits.as_slice(), &mut tokens.as_mut_slice()).unwrap();
         });
     }

@@ -13,7 +13,7 @@ use halfbyte_cuda_emulator::EmulatorConfig;
 use halfbyte_cuda_kernels::{Kernels, Layout, MatmulOutput, Profiler, add, matmul};
 
 #[test]
-fn launches_that_are_watched_are_in_the_table_and_others_are_not() {
+fn launches_with_a_profiler_are_in_the_table_and_others_are_not() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
@@ -24,13 +24,13 @@ fn launches_that_are_watched_are_in_the_table_and_others_are_not() {
         let mut sum = DeviceBuffer::<bf16>::zeroed(context, 64 * 32).unwrap();
 
         let profiler = Profiler::new(context);
-        let watched = profiler.watch(&stream);
+        let timed = profiler.queue(&stream);
         for _ in 0..2 {
             let out = &mut MatmulOutput::Bf16(c.as_mut_slice());
-            matmul(&kernels, watched, Layout::Nt, [64, 16, 32], a.as_slice(), b.as_slice(), out).unwrap();
+            matmul(&kernels, timed, Layout::Nt, [64, 16, 32], a.as_slice(), b.as_slice(), out).unwrap();
         }
-        add(&kernels, watched, a.as_slice(), a.as_slice(), &mut sum.as_mut_slice()).unwrap();
-        // Not watched.
+        add(&kernels, timed, a.as_slice(), a.as_slice(), &mut sum.as_mut_slice()).unwrap();
+        // This launch has no profiler.
         add(&kernels, &stream, a.as_slice(), a.as_slice(), &mut sum.as_mut_slice()).unwrap();
 
         let report = profiler.take().unwrap();
@@ -44,7 +44,7 @@ fn launches_that_are_watched_are_in_the_table_and_others_are_not() {
 
         // What was taken is gone, and its events are used again.
         assert!(profiler.take().unwrap().rows.is_empty());
-        add(&kernels, profiler.watch(&stream), a.as_slice(), a.as_slice(), &mut sum.as_mut_slice()).unwrap();
+        add(&kernels, profiler.queue(&stream), a.as_slice(), a.as_slice(), &mut sum.as_mut_slice()).unwrap();
         assert_eq!(profiler.take().unwrap().rows.len(), 1);
     });
 }

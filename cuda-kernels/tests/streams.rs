@@ -1,4 +1,4 @@
-//! The gradients of a stack of MLP layers on one stream and on two: the same bits, as long as nobody forgets to wait.
+//! The gradients of a stack of MLP layers on one stream and on two: the same bits, as long as every wait is in its place.
 
 mod common;
 mod gpu;
@@ -8,9 +8,8 @@ use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer};
 use halfbyte_cuda_emulator::{EmulatorConfig, Schedule};
-use halfbyte_cuda_kernels::{
-    Kernels, Layout, Mark, MatmulOutput, Streams, add, matmul, swiglu, swiglu_backward,
-};
+use halfbyte_cuda_kernels::training::{Mark, Streams, swiglu_backward};
+use halfbyte_cuda_kernels::{Kernels, Layout, MatmulOutput, add, matmul, swiglu};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 

@@ -13,7 +13,8 @@ use gpu::on_gpu;
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer};
 use halfbyte_cuda_emulator::{EmulatorConfig, Schedule};
-use halfbyte_cuda_kernels::{AdamW, Kernels, Streams};
+use halfbyte_cuda_kernels::Kernels;
+use halfbyte_cuda_kernels::training::{AdamW, Streams};
 use model::{Model, Shape};
 
 const SHAPE: Shape =

@@ -10,9 +10,8 @@ use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::{
-    AdamState, AdamW, DeviceRopeTable, Error, Kernels, NormGradients, RmsNorm, RopeOrder, cross_entropy,
-    embed_backward, reference, rms_norm_backward, rope_backward,
+use halfbyte_cuda_kernels::training::{
+    AdamState, AdamW, NormGradients, cross_entropy, embed_backward, rms_norm_backward, rope_backward,
 };
 
 const U: f64 = 1.0 / (1 << 24) as f64;

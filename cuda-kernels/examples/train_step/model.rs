@@ -4,13 +4,16 @@
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_kernels::attention::{
-    AttentionParams, BackwardBuffers, DeviceKvCache, Forward, Gradients, KvFormat, KvLayout, Problem,
-    backward, prefill,
+    AttentionParams, DeviceKvCache, KvFormat, KvLayout, Problem, prefill,
+};
+use halfbyte_cuda_kernels::training::attention::{BackwardBuffers, Forward, Gradients, backward};
+use halfbyte_cuda_kernels::training::{
+    AdamState, AdamW, Mark, NormGradients, Streams, cross_entropy, embed_backward, rms_norm_backward,
+    rope_backward, swiglu_backward,
 };
 use halfbyte_cuda_kernels::{
-    AdamState, AdamW, DeviceRopeTable, Error, HeadSteps, Kernels, Layout, Mark, MatmulOutput, NormGradients,
-    Projections, RmsNorm, RopeOrder, Streams, add, add_assign, cross_entropy, embed_backward, embed_bf16,
-    matmul, rms_norm, rms_norm_backward, rope_backward, rope_kv, swiglu, swiglu_backward,
+    DeviceRopeTable, Error, HeadSteps, Kernels, Layout, MatmulOutput, Projections, RmsNorm, RopeOrder, add,
+    add_assign, embed_bf16, matmul, rms_norm, rope_kv, swiglu,
 };
 
 /// Extents of a model and of its one sequence; all multiples of 8, `head_dim` 64 or 128.
@@ -116,7 +119,7 @@ struct Scratch {
     d_attended: DeviceBuffer<bf16>,
     inverses: DeviceBuffer<f32>,
     attention: BackwardBuffers,
-    /// The second stream has read `dx`; `q`, `k` and `v`; something that nobody overwrites.
+    /// Marks that the second stream has read `dx`; `q`, `k` and `v`; and something that is not overwritten.
     dx_read: Mark,
     heads_read: Mark,
     other_read: Mark,

@@ -1,14 +1,14 @@
-//! What an attention call computes, and the checks and arguments that its kernels share.
+//! The problem that an attention call computes, and the checks and arguments that its kernels share.
 
 use super::cache::{DeviceKvCache, KvStorage};
-use crate::check::{at_most, length, place, same};
+use crate::check::{at_most, attention_head_dim, length, place, same};
 use crate::profiler::Work;
 use crate::{Error, Kernels};
 use half::bf16;
 use halfbyte_cuda_driver::{Argument, DevicePointer, DeviceSlice};
 use std::f64::consts::LOG2_E;
 
-/// What is the same for every call of a layer.
+/// The parameters that are the same for every call of a layer.
 ///
 /// Query heads `g * i .. g * (i + 1)` read key/value head `i`, with `g = n_heads / n_kv_heads`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,7 +19,7 @@ pub struct AttentionParams {
     pub n_kv_heads: usize,
     /// Numbers of a head: 64, 128 or 256.
     pub head_dim: usize,
-    /// What every score is multiplied by.
+    /// The factor of every score.
     pub scale: f32,
     /// Whether a row sees no position after its own.
     pub causal: bool,
@@ -41,7 +41,7 @@ pub struct AttentionParams {
 /// scores are -inf, its output is exactly 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Problem<'a> {
-    /// The layer.
+    /// The parameters of the layer.
     pub params: AttentionParams,
     /// A score for each query head that takes part in the softmax and has no value.
     pub sinks: Option<DeviceSlice<'a, f32>>,
@@ -59,35 +59,35 @@ pub struct Problem<'a> {
 
 /// The numbers and addresses of a call, as the kernels take them.
 #[derive(Debug)]
-pub(super) struct Arguments {
-    pub(super) q: DevicePointer,
-    pub(super) keys: DevicePointer,
-    pub(super) values: DevicePointer,
+pub(crate) struct Arguments {
+    pub(crate) q: DevicePointer,
+    pub(crate) keys: DevicePointer,
+    pub(crate) values: DevicePointer,
     /// Of keys and values, in fp8.
-    pub(super) scales: Option<[DevicePointer; 2]>,
-    pub(super) sinks: DevicePointer,
-    pub(super) rows: u32,
-    pub(super) n_heads: u32,
-    pub(super) group: u32,
-    pub(super) capacity: u32,
-    pub(super) first: u32,
-    pub(super) kv_len: u32,
-    pub(super) causal: u32,
-    pub(super) window: u32,
-    pub(super) scale: f32,
-    pub(super) cap: f32,
+    pub(crate) scales: Option<[DevicePointer; 2]>,
+    pub(crate) sinks: DevicePointer,
+    pub(crate) rows: u32,
+    pub(crate) n_heads: u32,
+    pub(crate) group: u32,
+    pub(crate) capacity: u32,
+    pub(crate) first: u32,
+    pub(crate) kv_len: u32,
+    pub(crate) causal: u32,
+    pub(crate) window: u32,
+    pub(crate) scale: f32,
+    pub(crate) cap: f32,
 }
 
 impl Arguments {
     /// Queries, keys, values and scales, as all kernels but the merge begin.
-    pub(super) fn cache(&self) -> Vec<Argument<'_>> {
+    pub(crate) fn cache(&self) -> Vec<Argument<'_>> {
         let mut all = vec![Argument::new(&self.q), Argument::new(&self.keys), Argument::new(&self.values)];
         all.extend(self.scales.iter().flatten().map(Argument::new));
         all
     }
 
     /// The numbers from `rows` on.
-    pub(super) fn numbers(&self) -> [Argument<'_>; 10] {
+    pub(crate) fn numbers(&self) -> [Argument<'_>; 10] {
         [
             Argument::new(&self.rows),
             Argument::new(&self.n_heads),
@@ -116,11 +116,9 @@ impl AttentionParams {
         self.n_heads * self.head_dim
     }
 
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let Self { n_heads, n_kv_heads, head_dim, .. } = *self;
-        if ![64, 128, 256].contains(&head_dim) {
-            return Err(Error::HeadDim { expected: "64, 128 or 256", got: head_dim });
-        }
+        attention_head_dim(head_dim)?;
         if n_heads == 0 || n_kv_heads == 0 || !n_heads.is_multiple_of(n_kv_heads) {
             return Err(Error::HeadGroups { n_heads, n_kv_heads });
         }
@@ -142,8 +140,8 @@ impl AttentionParams {
         }
     }
 
-    /// What scores are multiplied by, and the cap: both for exponents of 2.
-    pub(super) fn in_base_2(&self) -> (f32, f32) {
+    /// The factor of the scores, and the cap, both for exponents of 2.
+    pub(crate) fn in_base_2(&self) -> (f32, f32) {
         let scale = f64::from(self.scale) * LOG2_E;
         match self.soft_cap {
             None => (scale as f32, 0.0),
@@ -154,7 +152,7 @@ impl AttentionParams {
 
 impl Problem<'_> {
     /// The arguments, if everything fits together.
-    pub(super) fn arguments(&self, kernels: &Kernels) -> Result<Arguments, Error> {
+    pub(crate) fn arguments(&self, kernels: &Kernels) -> Result<Arguments, Error> {
         let Self { params, cache, kv_len, first, rows, q, .. } = self;
         params.check()?;
         let layout = cache.layout();
@@ -210,7 +208,7 @@ impl Problem<'_> {
     }
 
     /// The positions that row `row` sees; empty if `start >= end`. Both ends never decrease with the row.
-    pub(super) fn seen(&self, row: usize) -> std::ops::Range<usize> {
+    pub(crate) fn seen(&self, row: usize) -> std::ops::Range<usize> {
         let own = self.first + row + 1;
         let (low, high) = match (self.params.window, self.params.causal) {
             (None, true) => (0, own),
@@ -224,7 +222,7 @@ impl Problem<'_> {
     }
 
     /// Two products of the pairs of a row and a position that it sees; queries, outputs and what is seen once.
-    pub(super) fn work(&self) -> (String, Work) {
+    pub(crate) fn work(&self) -> (String, Work) {
         let AttentionParams { n_heads, n_kv_heads, head_dim, .. } = self.params;
         let pairs: usize = (0..self.rows).map(|row| self.seen(row).len()).sum();
         let (from, to) = match self.rows {

@@ -1,8 +1,8 @@
-//! A head's numbers on their way into attention.
+//! Twins of the steps between the projections and attention.
 
 use crate::RopeOrder;
 
-/// Turns a head by `position` times each pair's frequency.
+/// Rotates each pair of a head by `position` times the pair's frequency, in radians.
 pub fn rotate(head: &mut [f64], frequencies: &[f64], position: usize, order: RopeOrder) {
     let half = head.len() / 2;
     for (i, frequency) in frequencies.iter().enumerate() {

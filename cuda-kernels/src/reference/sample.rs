@@ -1,4 +1,4 @@
-//! The sampler's choice, bit for bit.
+//! A twin of the sampler, bit for bit.
 
 use crate::Draw;
 use std::f32::consts::LN_2;

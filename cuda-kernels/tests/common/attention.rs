@@ -5,9 +5,9 @@ use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_kernels::Kernels;
 use halfbyte_cuda_kernels::attention::{
-    AttentionParams, BackwardBuffers, DecodeBuffers, DeviceKvCache, Forward, Gradients, KvFormat, KvLayout,
-    KvStorage, Problem, backward, decode, prefill,
+    AttentionParams, DecodeBuffers, DeviceKvCache, KvFormat, KvLayout, KvStorage, Problem, decode, prefill,
 };
+use halfbyte_cuda_kernels::training::attention::{BackwardBuffers, Forward, Gradients, backward};
 
 /// A problem on the host. Keys and values are `[kv_head][position][head_dim]`, `kv_len` positions a head.
 #[derive(Debug, Clone)]

@@ -392,7 +392,7 @@ impl<'m> CudaSession<'m> {
 }
 
 fn queue<'a>(profiler: Option<&'a Profiler>, stream: &'a Stream) -> Queue<'a> {
-    profiler.map_or_else(|| Queue::from(stream), |profiler| profiler.watch(stream))
+    profiler.map_or_else(|| Queue::from(stream), |profiler| profiler.queue(stream))
 }
 
 fn head_steps<'a>(model: &CudaModel, layer: &'a Layer, rope: &'a DeviceRopeTable) -> HeadSteps<'a> {

@@ -1,7 +1,6 @@
 //! Gradients of a prompt's attention.
 
-use super::cache::KvFormat;
-use super::problem::{AttentionParams, Problem};
+use crate::attention::{AttentionParams, KvFormat, Problem};
 use crate::check::{at_most, length, place};
 use crate::profiler::{Queue, Work};
 use crate::{Error, Kernels};
@@ -11,7 +10,7 @@ use halfbyte_cuda_driver::{Argument, Context, DeviceBuffer, DeviceSlice, DeviceS
 /// Lines and positions of a block.
 const BLOCK: usize = 64;
 
-/// What [`prefill`](super::prefill) gave, and the gradient of its output.
+/// The results of [`prefill`](crate::attention::prefill), and the gradient of its output.
 #[derive(Debug, Clone, Copy)]
 pub struct Forward<'a> {
     /// The outputs, `[row][n_heads][head_dim]`.
@@ -22,14 +21,14 @@ pub struct Forward<'a> {
     pub dout: DeviceSlice<'a, bf16>,
 }
 
-/// Where gradients go.
+/// The buffers that the gradients are written to.
 #[derive(Debug)]
 pub struct Gradients<'a> {
-    /// Of the queries, `[row][n_heads][head_dim]`.
+    /// The gradient of the queries, `[row][n_heads][head_dim]`.
     pub dq: DeviceSliceMut<'a, bf16>,
-    /// Of the keys, `[position][n_kv_heads][head_dim]`, of `kv_len` positions.
+    /// The gradient of the keys, `[position][n_kv_heads][head_dim]`, of `kv_len` positions.
     pub dk: DeviceSliceMut<'a, bf16>,
-    /// Of the values, laid out like those of the keys.
+    /// The gradient of the values, laid out like that of the keys.
     pub dv: DeviceSliceMut<'a, bf16>,
 }
 
@@ -50,7 +49,7 @@ impl BackwardBuffers {
     }
 }
 
-/// Two for each line, a kv head's lines made an even number.
+/// The length of the statistics: two numbers for each line, with the lines of a kv head padded to an even number.
 fn numbers(params: &AttentionParams, rows: usize) -> usize {
     let lines = rows.saturating_mul(params.group());
     lines.saturating_add(lines % 2).saturating_mul(params.n_kv_heads).saturating_mul(2)
@@ -73,7 +72,7 @@ fn numbers(params: &AttentionParams, rows: usize) -> usize {
 /// `2^-8 sum over d of |dout out|` in each dS's second term.
 ///
 /// # Errors
-/// As for [`prefill`](super::prefill); [`Error::HeadDim`] for 256, [`Error::Parameter`] for attention that is not causal,
+/// As for [`prefill`](crate::attention::prefill); [`Error::HeadDim`] for 256, [`Error::Parameter`] for attention that is not causal,
 /// a soft-cap, sinks or an fp8 cache; before anything is queued. [`Error::Driver`].
 #[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
 pub fn backward<'q>(
@@ -170,7 +169,7 @@ pub fn backward<'q>(
     Ok(())
 }
 
-/// What the forward kernels take and these don't.
+/// Refuses the problems that the forward kernels take and the backward kernels don't.
 fn refuse(problem: &Problem<'_>) -> Result<(), Error> {
     let AttentionParams { head_dim, causal, soft_cap, .. } = problem.params;
     if head_dim > 128 {

@@ -1,190 +1,22 @@
-//! What a training step needs beside the products: gradients of the small kernels, the loss, the optimizer.
+//! Gradients of the small kernels: norm, SwiGLU, embedding, rotary positions.
 
-use crate::check::{at_most, length, multiple_of, place};
+use crate::check::{at_most, length, multiple_of, place, positions};
+use crate::elementwise::{grid, moved};
 use crate::profiler::{Queue, Work};
 use crate::{DeviceRopeTable, Error, Kernels, RmsNorm, RopeOrder};
 use half::bf16;
 use halfbyte_cuda_driver::{Argument, DeviceSlice, DeviceSliceMut};
 
-/// AdamW's settings and the step's number.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AdamW {
-    /// Learning rate of this step.
-    pub rate: f64,
-    /// Decay of the mean of the gradients.
-    pub beta1: f64,
-    /// Decay of the mean of their squares.
-    pub beta2: f64,
-    /// Added to the root of that mean.
-    pub epsilon: f64,
-    /// Decoupled weight decay: a weight loses `rate * decay` of itself a step.
-    pub decay: f64,
-    /// From 1: what the means' starts at zero are corrected by.
-    pub step: u64,
-}
-
-/// The layout of `adamw.cu`'s `Step`.
-#[derive(Debug, Clone, Copy, bytemuck::NoUninit)]
-#[repr(C)]
-struct Step {
-    b1: f32,
-    b2: f32,
-    keep: f32,
-    step: f32,
-    root: f32,
-    epsilon: f32,
-}
-
-/// What AdamW keeps of a tensor's `n` weights: all of the same length.
-#[derive(Debug)]
-pub struct AdamState<'a> {
-    /// The weights in f32.
-    pub weights: DeviceSliceMut<'a, f32>,
-    /// Mean of the gradients; zeros before the first step.
-    pub first: DeviceSliceMut<'a, f32>,
-    /// Mean of their squares; zeros before the first step.
-    pub second: DeviceSliceMut<'a, f32>,
-    /// The weights rounded to bf16, which the next forward pass reads; only written.
-    pub copy: DeviceSliceMut<'a, bf16>,
-}
-
-impl AdamW {
-    /// Queues a step: moves `state` by the gradient.
-    ///
-    /// ```text
-    /// m = beta1 m + (1 - beta1) g      v = beta2 v + (1 - beta2) g^2
-    /// w = w - rate decay w - rate (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
-    /// ```
-    ///
-    /// In f32; the corrections are made in f64 and rounded once. A gradient that is not finite spoils its own weight.
-    ///
-    /// # Errors
-    /// [`Error::Mismatch`] for step 0, [`Error::Length`], [`Error::Alignment`] (16 bytes), [`Error::OtherContext`] or
-    /// [`Error::TooLarge`], before anything is queued; [`Error::Driver`].
-    #[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
-    pub fn step<'q>(
-        &self,
-        kernels: &Kernels,
-        queue: impl Into<Queue<'q>>,
-        state: &mut AdamState<'_>,
-        gradient: DeviceSlice<'_, f32>,
-    ) -> Result<(), Error> {
-        if self.step == 0 {
-            return Err(Error::Mismatch { what: "AdamW's first step", expected: 1, got: 0 });
-        }
-        let n = state.weights.len();
-        length("the means of the gradients", n, state.first.len())?;
-        length("the means of the squares", n, state.second.len())?;
-        length("the bf16 copy of the weights", n, state.copy.len())?;
-        length("the gradient of the weights", n, gradient.len())?;
-        let context = kernels.context();
-        place("the weights", context, state.weights.context(), state.weights.pointer(), 16)?;
-        place("the means of the gradients", context, state.first.context(), state.first.pointer(), 16)?;
-        place("the means of the squares", context, state.second.context(), state.second.pointer(), 16)?;
-        place("the bf16 copy of the weights", context, state.copy.context(), state.copy.pointer(), 16)?;
-        place("the gradient of the weights", context, gradient.context(), gradient.pointer(), 16)?;
-        let blocks = n.div_ceil(1024);
-        at_most("the blocks of an optimizer's step", i32::MAX as usize, blocks)?;
-        if n == 0 {
-            return Ok(());
-        }
-        let steps = self.step as f64;
-        let numbers = Step {
-            b1: (1.0 - self.beta1) as f32,
-            b2: (1.0 - self.beta2) as f32,
-            keep: (1.0 - self.rate * self.decay) as f32,
-            step: (self.rate / (1.0 - self.beta1.powf(steps))) as f32,
-            root: (1.0 / (1.0 - self.beta2.powf(steps)).sqrt()) as f32,
-            epsilon: self.epsilon as f32,
-        };
-        let pointers = [
-            state.weights.pointer(),
-            state.first.pointer(),
-            state.second.pointer(),
-            gradient.pointer(),
-            state.copy.pointer(),
-        ];
-        let [weights, first, second, gradient, copy] = &pointers;
-        let count = n as u64;
-        let arguments = [
-            weights.into(),
-            first.into(),
-            second.into(),
-            gradient.into(),
-            copy.into(),
-            Argument::new(&count),
-            Argument::new(&numbers),
-        ];
-        let kernel = kernels.kernel("adamw")?;
-        let describe = || (format!("{n}"), Work { operations: 0, bytes: 30 * count });
-        // SAFETY: all five have `count` numbers, are aligned and of the kernels' context.
-        unsafe { kernel.launch(queue.into(), [blocks as u32, 1, 1], &arguments, describe) }
-    }
-}
-
-/// Queues the loss of each row of logits against its target, and the gradient of the logits.
-///
-/// ```text
-/// loss[r] = -ln softmax(logits[r])[target]      gradient[r] = scale (softmax(logits[r]) - onehot(target))
-/// ```
-///
-/// `scale` is 1 over the number of predicted tokens for the gradient of the mean. A target of `u32::MAX`, or another beyond
-/// the row, asks for no prediction: loss and gradient 0. A NaN or a positive infinity in a row makes its loss and gradient
-/// NaN. In f32, the gradient rounded to bf16; the same bits every time.
-///
-/// # Errors
-/// [`Error::Inputs`] unless a row has a multiple of 4 logits, [`Error::Length`], [`Error::Alignment`] (16 bytes; targets
-/// and losses 4), [`Error::OtherContext`] or [`Error::TooLarge`], before anything is queued; [`Error::Driver`].
-#[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
-#[allow(clippy::too_many_arguments, reason = "a kernel's operands, each of another kind")]
-pub fn cross_entropy<'q>(
-    kernels: &Kernels,
-    queue: impl Into<Queue<'q>>,
-    [rows, vocabulary]: [usize; 2],
-    logits: DeviceSlice<'_, f32>,
-    targets: DeviceSlice<'_, u32>,
-    scale: f32,
-    losses: &mut DeviceSliceMut<'_, f32>,
-    gradient: &mut DeviceSliceMut<'_, bf16>,
-) -> Result<(), Error> {
-    multiple_of("cross_entropy", 4, vocabulary)?;
-    at_most("the logits of a row", i32::MAX as usize, vocabulary)?;
-    at_most("the rows of a loss", i32::MAX as usize, rows)?;
-    length("the logits", rows * vocabulary, logits.len())?;
-    length("the targets", rows, targets.len())?;
-    length("the losses", rows, losses.len())?;
-    length("the gradient of the logits", rows * vocabulary, gradient.len())?;
-    let context = kernels.context();
-    place("the logits", context, logits.context(), logits.pointer(), 16)?;
-    place("the targets", context, targets.context(), targets.pointer(), 4)?;
-    place("the losses", context, losses.context(), losses.pointer(), 4)?;
-    place("the gradient of the logits", context, gradient.context(), gradient.pointer(), 16)?;
-    if rows == 0 {
-        return Ok(());
-    }
-    let pointers = [logits.pointer(), targets.pointer(), losses.pointer(), gradient.pointer()];
-    let [x, target, loss, d] = &pointers;
-    let n = vocabulary as u32;
-    let arguments =
-        [x.into(), target.into(), loss.into(), d.into(), Argument::new(&n), Argument::new(&scale)];
-    let kernel = kernels.kernel("cross_entropy")?;
-    let describe =
-        || (format!("{rows}x{vocabulary}"), Work { operations: 0, bytes: (rows * vocabulary * 6) as u64 });
-    // SAFETY: all have the sizes of `rows` and `n`, are aligned and of the kernels' context; a target is compared with `n`
-    // before it is used.
-    unsafe { kernel.launch(queue.into(), [rows as u32, 1, 1], &arguments, describe) }
-}
-
-/// Where the gradients of a norm go.
+/// The buffers that the gradients of a norm are written to.
 #[derive(Debug)]
 pub struct NormGradients<'a> {
-    /// Of its input, `rows * width`: replaced, or added to.
+    /// The gradient of its input, `rows * width`: replaced, or added to.
     pub input: DeviceSliceMut<'a, bf16>,
     /// Whether `input` holds a gradient that this one is added to, in f32, rounded once: the residual stream's own.
     pub add: bool,
-    /// Of its weights, `width`: added to.
+    /// The gradient of its weights, `width`: added to.
     pub weights: DeviceSliceMut<'a, f32>,
-    /// `rows` numbers to work with.
+    /// Scratch memory of `rows` numbers.
     pub inverses: DeviceSliceMut<'a, f32>,
 }
 
@@ -325,10 +157,7 @@ pub fn rope_backward<'q>(
     place("the gradient of heads", context, gradient.context(), gradient.pointer(), 16)?;
     let angles = table.angles();
     place("the rotary table", context, angles.context(), angles.pointer(), 16)?;
-    if start.checked_add(rows).is_none_or(|end| end > table.positions()) {
-        let (what, end) = ("the rotary table", table.positions());
-        return Err(Error::Position { what, end, start, rows });
-    }
+    positions("the rotary table", table.positions(), rows, start)?;
     if gradient.is_empty() {
         return Ok(());
     }
@@ -352,4 +181,37 @@ pub fn rope_backward<'q>(
     // SAFETY: the gradient has `rows` rows of `heads` heads, and the table their positions; both are aligned and of the
     // kernels' context.
     unsafe { kernel.launch(queue.into(), grid, &arguments, describe) }
+}
+
+/// Queues the gradient of [`swiglu`](crate::swiglu)'s inputs, in place: `gate_up` becomes `d_gate_up`.
+///
+/// ```text
+/// d_gate = dh up sigma (1 + gate (1 - sigma))      d_up = dh gate sigma      sigma = 1 / (1 + e^-gate)
+/// ```
+///
+/// # Errors
+/// As for [`swiglu`](crate::swiglu), but the width has to be even and the alignment is 4 bytes.
+#[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
+pub fn swiglu_backward<'q>(
+    kernels: &Kernels,
+    queue: impl Into<Queue<'q>>,
+    [rows, width]: [usize; 2],
+    gate_up: &mut DeviceSliceMut<'_, bf16>,
+    dh: DeviceSlice<'_, bf16>,
+) -> Result<(), Error> {
+    let grid = grid("swiglu_backward", rows, width, 2)?;
+    length("gate and up", rows * 2 * width, gate_up.len())?;
+    length("the gradient of swiglu's output", rows * width, dh.len())?;
+    place("gate and up", kernels.context(), gate_up.context(), gate_up.pointer(), 4)?;
+    place("the gradient of swiglu's output", kernels.context(), dh.context(), dh.pointer(), 4)?;
+    if dh.is_empty() {
+        return Ok(());
+    }
+    let (both, d, m, f) = (gate_up.pointer(), dh.pointer(), rows as u32, width as u32);
+    let arguments =
+        [Argument::new(&both), Argument::new(&d), Argument::new(&both), Argument::new(&m), Argument::new(&f)];
+    let kernel = kernels.kernel("swiglu_backward")?;
+    // SAFETY: both have the sizes of `rows` and `width`, are aligned and of the kernels' context; the kernel may write
+    // what it reads.
+    unsafe { kernel.launch(queue.into(), grid, &arguments, || moved(rows, width, 10)) }
 }
