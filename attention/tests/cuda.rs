@@ -11,6 +11,7 @@ use halfbyte_attention::{AttentionParams, reference};
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Driver, Stream};
 use halfbyte_cuda_emulator::Emulator;
 use halfbyte_cuda_kernels::Kernels;
+use halfbyte_testing::Rng;
 
 /// AttentionParams of 64 numbers, two of queries on each of two of keys and values.
 const DIM: usize = 64;
@@ -20,13 +21,8 @@ const CAPACITY: usize = 128;
 
 /// Numbers in -1..1 that bf16 holds exactly, from a seed.
 fn numbers(seed: u64, count: usize) -> Vec<bf16> {
-    let mut state = seed;
-    (0..count)
-        .map(|_| {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            bf16::from_f32((state >> 57) as f32 / 64.0 - 1.0)
-        })
-        .collect()
+    let mut rng = Rng(seed);
+    (0..count).map(|_| bf16::from_f32(rng.coarse())).collect()
 }
 
 fn wide(x: &[bf16]) -> Vec<f32> {

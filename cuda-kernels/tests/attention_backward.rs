@@ -5,7 +5,7 @@
 mod common;
 mod gpu;
 
-use common::Random;
+use common::Activations as _;
 use common::attention::{Case, Plane, bits, params};
 use gpu::on_gpu;
 use half::bf16;
@@ -14,6 +14,7 @@ use halfbyte_cuda_emulator::EmulatorConfig;
 use halfbyte_cuda_kernels::attention::{AttentionParams, KvFormat, Problem};
 use halfbyte_cuda_kernels::training::attention::{BackwardBuffers, Forward, Gradients, backward};
 use halfbyte_cuda_kernels::{Error, Kernels};
+use halfbyte_testing::Rng;
 
 /// Gradients of the queries, keys and values: dq `[row][head][d]`, dk and dv `[position][kv_head][d]`, each with the
 /// largest error that the kernels may make.
@@ -85,7 +86,7 @@ fn loss(case: &Case, dout: &[bf16]) -> f64 {
 
 #[test]
 fn the_twin_is_the_slope_of_the_forward_twin() {
-    let mut random = Random(100);
+    let mut random = Rng(100);
     let of = AttentionParams { window: Some(4), ..params(4, 2, 64) };
     let mut case = Case::random(&mut random, KvFormat::Bf16, of, 2, 5);
     let dout = random.activations(case.q.len());
@@ -145,7 +146,7 @@ fn the_twin_is_the_slope_of_the_forward_twin() {
 fn gradients_are_within_their_bounds_of_f64() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(101);
+        let mut random = Rng(101);
         let mut worst = [0f64; 3];
         for (dim, group, first, rows, window) in [
             (64, 3, 0, 71, None),
@@ -172,7 +173,7 @@ fn gradients_are_within_their_bounds_of_f64() {
 
 #[test]
 fn gradients_have_the_same_bits_in_every_order_of_warps() {
-    let mut random = Random(102);
+    let mut random = Rng(102);
     let case = Case::random(&mut random, KvFormat::Bf16, params(3, 1, 64), 9, 40);
     let dout = random.activations(case.q.len());
     let mut all = vec![];
@@ -190,7 +191,7 @@ fn gradients_have_the_same_bits_in_every_order_of_warps() {
 fn what_has_no_backward_pass_is_refused() {
     on_gpu(EmulatorConfig::default(), |context, emulator| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(103);
+        let mut random = Rng(103);
         let plain = params(2, 1, 64);
         for (format, of, expected) in [
             (KvFormat::Bf16, params(2, 1, 256), None),

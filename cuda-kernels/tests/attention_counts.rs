@@ -5,13 +5,14 @@
 mod common;
 mod gpu;
 
-use common::Random;
+use common::Activations as _;
 use common::attention::{Case, params};
 use gpu::on_gpu;
 use halfbyte_cuda_driver::ComputeCapability;
 use halfbyte_cuda_emulator::{EmulatorConfig, LaunchRecord};
 use halfbyte_cuda_kernels::Kernels;
 use halfbyte_cuda_kernels::attention::KvFormat;
+use halfbyte_testing::Rng;
 
 use KvFormat::{Bf16, Fp8};
 
@@ -82,7 +83,7 @@ fn forward() {
         (Bf16, 128, 8184, 8),
         (Fp8, 128, 8184, 8),
     ] {
-        let case = Case::random(&mut Random(110), format, params(4, 1, dim), first, rows);
+        let case = Case::random(&mut Rng(110), format, params(4, 1, dim), first, rows);
         let row_bytes = if format == Bf16 { dim * 2 } else { dim + 4 };
         let least_bytes = (rows * case.params.width() * 4 + 2 * case.kv_len * row_bytes) as f64;
         let run = |kernels: &Kernels| {
@@ -107,8 +108,8 @@ fn forward() {
 #[ignore = "prints a table, half a minute"]
 fn gradients() {
     for dim in [128, 64] {
-        let case = Case::random(&mut Random(111), Bf16, params(4, 1, dim), 0, 1024);
-        let dout = Random(112).activations(case.q.len());
+        let case = Case::random(&mut Rng(111), Bf16, params(4, 1, dim), 0, 1024);
+        let dout = Rng(112).activations(case.q.len());
         let records =
             launches(EmulatorConfig::default(), &case, |kernels| drop(case.gradients(kernels, &dout)));
         let (rows, kv) = ((case.rows * case.params.width() * 2) as f64, (2 * case.kv_len * dim * 2) as f64);

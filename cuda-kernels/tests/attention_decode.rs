@@ -5,7 +5,6 @@
 mod common;
 mod gpu;
 
-use common::Random;
 use common::attention::{Case, bits, params};
 use gpu::on_gpu;
 use half::bf16;
@@ -15,6 +14,7 @@ use halfbyte_cuda_kernels::attention::{
     AttentionParams, CHUNK, DecodeBuffers, DeviceKvCache, KvFormat, KvLayout, Problem, decode, prefill,
 };
 use halfbyte_cuda_kernels::{Error, Kernels, Profiler};
+use halfbyte_testing::Rng;
 
 use KvFormat::{Bf16, Fp8};
 
@@ -22,7 +22,7 @@ use KvFormat::{Bf16, Fp8};
 fn outputs_are_within_the_bound_of_f64() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(80);
+        let mut random = Rng(80);
         for (format, dim) in [(Bf16, 64), (Fp8, 64), (Bf16, 128), (Fp8, 128), (Bf16, 256), (Fp8, 256)] {
             let mut worst = 0f64;
             for round in 0..4 {
@@ -38,7 +38,7 @@ fn outputs_are_within_the_bound_of_f64() {
                 }
                 let mut case = Case::random(&mut random, format, of, first, rows);
                 if round > 1 {
-                    case.sinks = Some((0..of.n_heads).map(|_| random.unit() * 4.0).collect());
+                    case.sinks = Some((0..of.n_heads).map(|_| random.f32() * 4.0).collect());
                 }
                 let cache = case.cache(context);
                 let out = case.decode(&kernels, &cache);
@@ -53,7 +53,7 @@ fn outputs_are_within_the_bound_of_f64() {
 fn a_rows_bits_are_the_same_alone_and_in_any_window() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(81);
+        let mut random = Rng(81);
         for (format, window) in [(Bf16, None), (Fp8, None), (Fp8, Some(200))] {
             // Eight rows on both sides of a chunk's end; five heads a row, so windows of three rows fill one block of 16
             // lines and longer ones take the other kernel.
@@ -81,7 +81,7 @@ fn a_rows_bits_are_the_same_alone_and_in_any_window() {
 fn a_launch_says_its_work() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let case = Case::random(&mut Random(82), Fp8, params(4, 2, 64), 299, 1);
+        let case = Case::random(&mut Rng(82), Fp8, params(4, 2, 64), 299, 1);
         let cache = case.cache(context);
         let (profiler, stream) = (Profiler::new(context), Stream::legacy_default(context));
         let q = DeviceBuffer::from_slice(context, &case.q).unwrap();

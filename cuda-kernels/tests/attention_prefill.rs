@@ -5,7 +5,6 @@
 mod common;
 mod gpu;
 
-use common::Random;
 use common::attention::{Case, Plane, bits, params};
 use gpu::on_gpu;
 use half::bf16;
@@ -13,6 +12,7 @@ use halfbyte_cuda_driver::ComputeCapability;
 use halfbyte_cuda_emulator::{Emulator, EmulatorConfig};
 use halfbyte_cuda_kernels::Kernels;
 use halfbyte_cuda_kernels::attention::{AttentionParams, KvFormat};
+use halfbyte_testing::Rng;
 
 use KvFormat::{Bf16, Fp8};
 
@@ -23,7 +23,7 @@ const WIDTHS: [(KvFormat, usize); 6] =
 fn outputs_are_within_the_bound_of_f64() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(70);
+        let mut random = Rng(70);
         for (format, dim) in WIDTHS {
             let mut worst = [0f64; 2];
             for round in 0..5 {
@@ -43,7 +43,7 @@ fn outputs_are_within_the_bound_of_f64() {
                 of.causal = round < 3;
                 let mut case = Case::random(&mut random, format, of, first, rows);
                 if round > 1 {
-                    case.sinks = Some((0..of.n_heads).map(|_| random.unit() * 4.0).collect());
+                    case.sinks = Some((0..of.n_heads).map(|_| random.f32() * 4.0).collect());
                 }
                 let cache = case.cache(context);
                 let (out, lse) = case.prefill(&kernels, &cache);
@@ -75,7 +75,7 @@ fn of_wide_blocks() -> EmulatorConfig {
 #[test]
 fn blocks_of_128_lines_give_the_bits_of_blocks_of_64() {
     for (format, dim) in WIDTHS.into_iter().filter(|(_, dim)| *dim < 256) {
-        let mut random = Random(74);
+        let mut random = Rng(74);
         for round in 0..3 {
             let mut of = params(6, 2, dim);
             match round {
@@ -86,7 +86,7 @@ fn blocks_of_128_lines_give_the_bits_of_blocks_of_64() {
             // Two blocks of 128 lines and the rest of a third, which has warps without a line.
             let mut case = Case::random(&mut random, format, of, 37, 91);
             if round > 0 {
-                case.sinks = Some((0..of.n_heads).map(|_| random.unit() * 4.0).collect());
+                case.sinks = Some((0..of.n_heads).map(|_| random.f32() * 4.0).collect());
             }
             let outputs = [EmulatorConfig::default(), of_wide_blocks()].map(|config| {
                 let (wide, mut outputs) = (config.multiprocessors == 1, (vec![], vec![]));
@@ -111,7 +111,7 @@ fn blocks_of_128_lines_give_the_bits_of_blocks_of_64() {
 fn any_problem_on_both_kernels_is_within_the_bound() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(73);
+        let mut random = Rng(73);
         let mut worst = [0f64; 2];
         for round in 0..30 {
             let case = Case::any(&mut random);
@@ -128,7 +128,7 @@ fn any_problem_on_both_kernels_is_within_the_bound() {
 fn a_prompt_cut_into_chunks_gives_the_same_bits() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(71);
+        let mut random = Rng(71);
         for (format, window) in [(Bf16, None), (Fp8, None), (Bf16, Some(37))] {
             let of = AttentionParams { window, ..params(6, 2, 64) };
             let case = Case::random(&mut random, format, of, 11, 70);
@@ -154,7 +154,7 @@ fn a_prompt_cut_into_chunks_gives_the_same_bits() {
 
 #[test]
 fn the_order_of_warps_and_what_follows_the_positions_in_use_do_not_matter() {
-    let mut random = Random(72);
+    let mut random = Rng(72);
     for format in [Bf16, Fp8] {
         let case = Case::random(&mut random, format, params(4, 2, 64), 90, 20);
         // The same problem in a cache whose later positions hold NaN.

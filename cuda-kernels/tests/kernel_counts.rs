@@ -9,7 +9,6 @@ mod gpu;
 #[path = "common/matrices.rs"]
 mod matrices;
 
-use common::Random;
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
@@ -21,6 +20,7 @@ use halfbyte_cuda_kernels::{
     RopeOrder, Sums, WindowOutput, add_rms_norm, embed, matvec, rms_norm, rope_kv, swiglu,
 };
 use halfbyte_q4::affine::GroupSize;
+use halfbyte_testing::Rng;
 use matrices::every_format;
 
 /// A model's sizes.
@@ -145,7 +145,7 @@ fn timed(context: &Context, take: &mut impl FnMut(Report), work: impl FnOnce(Que
 
 /// The norm with the residual sum and the group sums of a prompt, or the plain one; and SwiGLU alike.
 fn norms(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take: &mut impl FnMut(Report)) {
-    let mut random = Random(120);
+    let mut random = Rng(120);
     let prompt = rows > 32;
     let n = rows * shape.width;
     let mut x = DeviceBuffer::from_slice(context, &bf16s(&mut random, n, 1.0)).unwrap();
@@ -178,7 +178,7 @@ fn norms(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take:
 
 /// Rotary positions and the write into both caches.
 fn heads(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take: &mut impl FnMut(Report)) {
-    let mut random = Random(121);
+    let mut random = Rng(121);
     let (q_width, kv_width) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
     let joined = bf16s(&mut random, rows * (q_width + 2 * kv_width), 1.0);
     let joined = DeviceBuffer::from_slice(context, &joined).unwrap();
@@ -200,7 +200,7 @@ fn heads(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take:
 
 /// A window's product by a matrix of every format; and, of one row, its embedding in it.
 fn products(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take: &mut impl FnMut(Report)) {
-    let mut random = Random(122);
+    let mut random = Rng(122);
     let x = DeviceBuffer::from_slice(context, &bf16s(&mut random, rows * shape.width, 1.0)).unwrap();
     let mut y = DeviceBuffer::<bf16>::uninit(context, rows * shape.outputs).unwrap();
     let mut embedded = DeviceBuffer::<bf16>::uninit(context, rows * shape.width).unwrap();
@@ -218,8 +218,8 @@ fn products(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, ta
 
 /// The likeliest tokens, a draw of all tokens and one of the best 32.
 fn samples(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take: &mut impl FnMut(Report)) {
-    let mut random = Random(123);
-    let logits: Vec<f32> = (0..rows * shape.vocabulary).map(|_| random.unit() * 12.0).collect();
+    let mut random = Rng(123);
+    let logits: Vec<f32> = (0..rows * shape.vocabulary).map(|_| random.f32() * 12.0).collect();
     let logits = DeviceBuffer::from_slice(context, &logits).unwrap();
     let mut tokens = DeviceBuffer::<u32>::uninit(context, rows).unwrap();
     let mut sampler = DeviceSampler::new(kernels, shape.vocabulary).unwrap();

@@ -5,19 +5,19 @@
 mod common;
 mod gpu;
 
-use common::Random;
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
 use halfbyte_cuda_kernels::{Kernels, Layout, MatmulOutput, Profiler, add, matmul};
+use halfbyte_testing::Rng;
 
 #[test]
 fn launches_with_a_profiler_are_in_the_table_and_others_are_not() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut random = Random(5);
+        let mut random = Rng(5);
         let a = DeviceBuffer::from_slice(context, &bf16s(&mut random, 64 * 32, 1.0)).unwrap();
         let b = DeviceBuffer::from_slice(context, &bf16s(&mut random, 16 * 32, 1.0)).unwrap();
         let mut c = DeviceBuffer::<bf16>::zeroed(context, 64 * 16).unwrap();

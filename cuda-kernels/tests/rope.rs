@@ -5,7 +5,7 @@
 mod common;
 mod gpu;
 
-use common::{Random, half_bf16_unit};
+use common::half_bf16_unit;
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
@@ -14,6 +14,7 @@ use halfbyte_cuda_kernels::attention::{DeviceKvCache, KvFormat, KvLayout, KvStor
 use halfbyte_cuda_kernels::{
     DeviceRopeTable, Error, HeadSteps, Kernels, Projections, RopeOrder, reference, rope_kv,
 };
+use halfbyte_testing::Rng;
 
 const U: f64 = 1.0 / (1 << 24) as f64;
 
@@ -59,9 +60,9 @@ struct Host {
 }
 
 impl Host {
-    fn new(random: &mut Random, case: Case) -> Self {
+    fn new(random: &mut Rng, case: Case) -> Self {
         let widths = [case.heads, case.kv_heads, case.kv_heads].map(|heads| heads * case.head_dim);
-        let mut floats = |n: usize, middle: f32| (0..n).map(|_| middle + random.unit()).collect::<Vec<_>>();
+        let mut floats = |n: usize, middle: f32| (0..n).map(|_| middle + random.f32()).collect::<Vec<_>>();
         let (biases, norms) = (widths.map(|n| floats(n, 0.0)), [(); 2].map(|()| floats(case.head_dim, 1.0)));
         let parts = widths.map(|n| bf16s(random, case.rows * n, 1.0));
         Self { parts, biases, norms, frequencies: DeviceRopeTable::frequencies(case.head_dim, 10_000.0) }
@@ -170,7 +171,7 @@ fn queries_and_a_bf16_cache_are_within_a_rounding_of_f64_and_nothing_else_is_wri
     let config = EmulatorConfig { seed: 51, ..EmulatorConfig::default() };
     on_gpu(config, |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(51);
+        let mut random = Rng(51);
         let mut worst = 0f64;
         for case in cases() {
             let host = Host::new(&mut random, case);
@@ -209,7 +210,7 @@ fn queries_and_a_bf16_cache_are_within_a_rounding_of_f64_and_nothing_else_is_wri
 fn an_fp8_cache_holds_the_codes_of_the_f32_rows() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(52);
+        let mut random = Rng(52);
         for case in cases() {
             let mut host = Host::new(&mut random, case);
             let d = case.head_dim;
@@ -258,7 +259,7 @@ fn an_fp8_cache_holds_the_codes_of_the_f32_rows() {
 fn a_rows_bits_do_not_depend_on_its_window() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(53);
+        let mut random = Rng(53);
         let case = Case { norms: true, biases: true, rows: 5, ..cases()[0] };
         let host = Host::new(&mut random, case);
         let (whole, _) = run(context, &kernels, case, &host, KvFormat::Fp8);

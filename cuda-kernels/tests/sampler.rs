@@ -5,11 +5,11 @@
 mod common;
 mod gpu;
 
-use common::Random;
 use gpu::on_gpu;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
 use halfbyte_cuda_kernels::{DeviceSampler, Draw, Error, Kernels, reference};
+use halfbyte_testing::Rng;
 
 fn sample(
     context: &Context,
@@ -32,7 +32,7 @@ fn twin(vocabulary: usize, logits: &[f32], draws: &[Draw]) -> Vec<u32> {
 }
 
 /// Rules of every kind, at any seed and position.
-fn draws(random: &mut Random, rows: usize) -> Vec<Draw> {
+fn draws(random: &mut Rng, rows: usize) -> Vec<Draw> {
     (0..rows)
         .map(|r| Draw {
             temperature: [0.0, 0.7, 1.0, 5.0][r % 4],
@@ -48,14 +48,14 @@ fn every_token_is_the_twins() {
     let config = EmulatorConfig { seed: 61, ..EmulatorConfig::default() };
     on_gpu(config, |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(61);
+        let mut random = Rng(61);
         // Less than a vector, a slice and a rest, rows that are not aligned, three slices with few distinct logits.
         for (vocabulary, rows, levels) in
             [(3, 4, 0), (100, 8, 0), (4097, 4, 0), (4101, 4, 7), (9000, 4, 3), (12_288, 4, 0)]
         {
             let logits: Vec<f32> = (0..rows * vocabulary)
                 .map(|_| match levels {
-                    0 => random.unit() * 12.0,
+                    0 => random.f32() * 12.0,
                     // Ties, in the thousands.
                     _ => random.below(levels) as f32 - 2.0,
                 })

@@ -3,13 +3,13 @@
 mod common;
 mod gpu;
 
-use common::Random;
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer};
 use halfbyte_cuda_emulator::{EmulatorConfig, Schedule};
 use halfbyte_cuda_kernels::training::{Mark, Streams, swiglu_backward};
 use halfbyte_cuda_kernels::{Kernels, Layout, MatmulOutput, add, matmul, swiglu};
+use halfbyte_testing::Rng;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -61,7 +61,7 @@ struct Problem {
 }
 
 fn problem(seed: u64) -> Problem {
-    let mut random = Random(seed);
+    let mut random = Rng(seed);
     let weights =
         (0..LAYERS).map(|_| [bf16s(&mut random, 2 * F * D, 0.2), bf16s(&mut random, D * F, 0.2)]).collect();
     Problem { weights, x: bf16s(&mut random, M * D, 1.0), dy: bf16s(&mut random, M * D, 1.0) }

@@ -1,6 +1,6 @@
 //! Attention problems for tests: random ones, their f64 twin with a bound, and runs through the launchers.
 
-use super::Random;
+use super::Activations as _;
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_kernels::Kernels;
@@ -8,6 +8,7 @@ use halfbyte_cuda_kernels::attention::{
     AttentionParams, DecodeBuffers, DeviceKvCache, KvFormat, KvLayout, KvStorage, Problem, decode, prefill,
 };
 use halfbyte_cuda_kernels::training::attention::{BackwardBuffers, Forward, Gradients, backward};
+use halfbyte_testing::Rng;
 
 /// A problem on the host. Keys and values are `[kv_head][position][head_dim]`, `kv_len` positions a head.
 #[derive(Debug, Clone)]
@@ -38,7 +39,7 @@ pub(crate) fn e4m3(code: u8) -> f64 {
 }
 
 impl Plane {
-    pub(crate) fn random(random: &mut Random, format: KvFormat, rows: usize, dim: usize) -> Self {
+    pub(crate) fn random(random: &mut Rng, format: KvFormat, rows: usize, dim: usize) -> Self {
         match format {
             KvFormat::Bf16 => Self::Bf16(random.activations(rows * dim)),
             // All codes but the two NaNs; half of them near the largest.
@@ -46,7 +47,7 @@ impl Plane {
                 codes: (0..rows * dim)
                     .map(|_| (random.bits() % 127) as u8 | (random.bits() % 2 * 128) as u8)
                     .collect(),
-                scales: (0..rows).map(|_| random.unit().abs() / 40.0).collect(),
+                scales: (0..rows).map(|_| random.f32().abs() / 40.0).collect(),
             },
         }
     }
@@ -80,7 +81,7 @@ fn fill<T: bytemuck::Pod>(to: &mut DeviceBuffer<T>, from: &[T], heads: usize, ca
 impl Case {
     /// A random causal problem: `kv_len` is `first + rows`.
     pub(crate) fn random(
-        random: &mut Random,
+        random: &mut Rng,
         format: KvFormat,
         params: AttentionParams,
         first: usize,
@@ -101,18 +102,18 @@ impl Case {
     }
 
     /// Any problem: widths, groups, positions, masks, caps, sinks, and rows whose own position is not in use.
-    pub(crate) fn any(random: &mut Random) -> Self {
+    pub(crate) fn any(random: &mut Rng) -> Self {
         let n_kv_heads = 1 + random.below(3);
         let mut of = params(n_kv_heads * (1 + random.below(9)), n_kv_heads, 64 << random.below(3));
         of.causal = random.below(4) > 0;
         of.window = (random.below(3) == 0).then(|| 1 + random.below(300) as u32);
-        of.soft_cap = (random.below(4) == 0).then(|| 1.0 + random.unit().abs() * 30.0);
-        of.scale *= random.unit() * 2.0;
+        of.soft_cap = (random.below(4) == 0).then(|| 1.0 + random.f32().abs() * 30.0);
+        of.scale *= random.f32() * 2.0;
         let format = if random.below(2) == 0 { KvFormat::Bf16 } else { KvFormat::Fp8 };
         let (first, rows) = (random.below(600), 1 + random.below(40));
         let mut case = Self::random(random, format, of, first, rows);
         if random.below(2) == 0 {
-            case.sinks = Some((0..of.n_heads).map(|_| random.unit() * 8.0).collect());
+            case.sinks = Some((0..of.n_heads).map(|_| random.f32() * 8.0).collect());
         }
         // Some rows may stand behind what is in use.
         case.first += random.below(2) * random.below(100);

@@ -1,12 +1,12 @@
 //! A matrix in every format, and its weights in f64.
 
-use crate::common::Random;
 use crate::gpu::bf16s;
 use half::{bf16, f16};
 use halfbyte_cuda_kernels::{Affine, DeviceWeights, Kernels};
 use halfbyte_q4::BlockQ4_0;
 use halfbyte_q4::affine::pack8;
 use halfbyte_q8::BlockQ8_0;
+use halfbyte_testing::Rng;
 
 /// A matrix of random weights.
 pub(crate) struct Matrix {
@@ -19,7 +19,7 @@ pub(crate) struct Matrix {
 }
 
 /// All formats that `k` inputs allow.
-pub(crate) fn every_format(kernels: &Kernels, n: usize, k: usize, random: &mut Random) -> Vec<Matrix> {
+pub(crate) fn every_format(kernels: &Kernels, n: usize, k: usize, random: &mut Rng) -> Vec<Matrix> {
     let mut all = Vec::new();
     for group in [32, 64, 128].into_iter().filter(|&group| k.is_multiple_of(group)) {
         let codes: Vec<u8> = (0..n * k).map(|_| (random.bits() % 16) as u8).collect();
@@ -40,7 +40,7 @@ pub(crate) fn every_format(kernels: &Kernels, n: usize, k: usize, random: &mut R
     if k.is_multiple_of(32) {
         let q4_0: Vec<BlockQ4_0> = (0..n * k / 32)
             .map(|_| BlockQ4_0 {
-                scale: f16::from_f32(random.unit() * 0.05),
+                scale: f16::from_f32(random.f32() * 0.05),
                 codes: std::array::from_fn(|_| random.bits() as u8),
             })
             .collect();
@@ -48,7 +48,7 @@ pub(crate) fn every_format(kernels: &Kernels, n: usize, k: usize, random: &mut R
         plain(DeviceWeights::from_q4_0(kernels, n, k, &q4_0).unwrap(), values);
         let q8_0: Vec<BlockQ8_0> = (0..n * k / 32)
             .map(|_| BlockQ8_0 {
-                scale: f16::from_f32(random.unit() * 0.005),
+                scale: f16::from_f32(random.f32() * 0.005),
                 codes: std::array::from_fn(|_| random.bits() as i8),
             })
             .collect();
