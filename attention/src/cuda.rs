@@ -1,4 +1,4 @@
-//! The same problems on a GPU: from [`AttentionParams`] to the kernels of [`halfbyte_cuda_kernels::attention`].
+//! The same problems on a GPU: from [`crate::AttentionParams`] to the kernels of [`halfbyte_cuda_kernels::attention`].
 //!
 //! The kernels take heads of 64, 128 or 256 numbers, queries in bf16 and caches in bf16 or e4m3; what they don't take they
 //! refuse by name before any work. Sinks are device memory there, one f32 a query head, and are not looked at: keep NaN
@@ -6,8 +6,7 @@
 //!
 //! ```
 //! use half::bf16;
-//! use halfbyte_attention::AttentionParams;
-//! use halfbyte_attention::cuda::{Heads, KvCache, KvLayout, KvStorage, Problem, prefill};
+//! use halfbyte_attention::cuda::{self, DeviceKvCache, KvLayout, KvStorage, Problem, prefill};
 //! use halfbyte_cuda_driver::{Context, DeviceBuffer, Driver, Stream};
 //! use halfbyte_cuda_kernels::Kernels;
 //!
@@ -17,29 +16,27 @@
 //! let (kernels, stream) = (Kernels::new(&context)?, Stream::legacy_default(&context));
 //!
 //! // Two query heads on one key/value head of 64; all values are 0.5, so every weighted mean is.
-//! let heads = Heads::from(AttentionParams::new(2, 1, 64, 0.125)?);
+//! let params = cuda::AttentionParams::from(halfbyte_attention::AttentionParams::new(2, 1, 64, 0.125)?);
 //! let layout = KvLayout::new(halfbyte_attention::cuda::KvFormat::Bf16, 1, 64, 64)?;
 //! let half = DeviceBuffer::from_slice(&context, &[bf16::from_f32(0.5); 64 * 64])?;
 //! let keys = DeviceBuffer::from_slice(&context, &[bf16::ONE; 64 * 64])?;
-//! let cache = KvCache::from_storage(layout, KvStorage::Bf16 { keys, values: half })?;
+//! let cache = DeviceKvCache::from_storage(layout, KvStorage::Bf16 { keys, values: half })?;
 //! let q = DeviceBuffer::from_slice(&context, &[bf16::ONE; 3 * 2 * 64])?;
 //! let mut out = DeviceBuffer::uninit(&context, 3 * 2 * 64)?;
-//! let problem = Problem { heads, sinks: None, cache: &cache, kv_len: 3, first: 0, rows: 3, q: q.as_slice() };
+//! let problem = Problem { params, sinks: None, cache: &cache, kv_len: 3, first: 0, rows: 3, q: q.as_slice() };
 //! prefill(&kernels, &stream, &problem, &mut out.as_mut_slice(), None)?;
 //! assert_eq!(out.to_vec()?, [bf16::from_f32(0.5); 3 * 2 * 64]);
 //! # Ok(())
 //! # }
 //! ```
 
-use crate::AttentionParams;
-
 pub use halfbyte_cuda_kernels::attention::{
-    DecodeBuffers, Heads, KvCache, KvFormat, KvLayout, KvStorage, Problem, decode, prefill,
+    AttentionParams, DecodeBuffers, DeviceKvCache, KvFormat, KvLayout, KvStorage, Problem, decode, prefill,
 };
 
-impl From<AttentionParams> for Heads {
+impl From<crate::AttentionParams> for AttentionParams {
     /// The same layer. A window of more than 2^32 - 1 positions is as good as none, and becomes that many.
-    fn from(params: AttentionParams) -> Self {
+    fn from(params: crate::AttentionParams) -> Self {
         Self {
             n_heads: params.n_heads(),
             n_kv_heads: params.n_kv_heads(),

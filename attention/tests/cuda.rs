@@ -5,14 +5,15 @@
 use core::num::NonZero;
 use half::bf16;
 use halfbyte_attention::cuda::{
-    DecodeBuffers, Heads, KvCache, KvFormat, KvLayout, KvStorage, Problem, decode, prefill,
+    self, DecodeBuffers, DeviceKvCache, KvFormat, KvLayout, KvStorage, Problem, decode, prefill,
 };
 use halfbyte_attention::{AttentionParams, reference};
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Driver, Stream};
 use halfbyte_cuda_emulator::Emulator;
 use halfbyte_cuda_kernels::Kernels;
+use halfbyte_testing::Rng;
 
-/// Heads of 64 numbers, two of queries on each of two of keys and values.
+/// AttentionParams of 64 numbers, two of queries on each of two of keys and values.
 const DIM: usize = 64;
 const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
@@ -20,13 +21,8 @@ const CAPACITY: usize = 128;
 
 /// Numbers in -1..1 that bf16 holds exactly, from a seed.
 fn numbers(seed: u64, count: usize) -> Vec<bf16> {
-    let mut state = seed;
-    (0..count)
-        .map(|_| {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            bf16::from_f32((state >> 57) as f32 / 64.0 - 1.0)
-        })
-        .collect()
+    let mut rng = Rng(seed);
+    (0..count).map(|_| bf16::from_f32(rng.coarse())).collect()
 }
 
 fn wide(x: &[bf16]) -> Vec<f32> {
@@ -58,7 +54,7 @@ fn one_definition_on_both_sides() {
     let upload = |x: &[bf16]| DeviceBuffer::from_slice(&context, x).unwrap();
     let storage = KvStorage::Bf16 { keys: upload(&by_head(&k)), values: upload(&by_head(&v)) };
     let layout = KvLayout::new(KvFormat::Bf16, KV_HEADS, DIM, CAPACITY).unwrap();
-    let cache = KvCache::from_storage(layout, storage).unwrap();
+    let cache = DeviceKvCache::from_storage(layout, storage).unwrap();
     let (queries, on_device) = (upload(&q), DeviceBuffer::from_slice(&context, &sinks).unwrap());
     for (name, params, sinks) in [
         ("causal", plain, None),
@@ -67,9 +63,9 @@ fn one_definition_on_both_sides() {
         ("not causal", plain.with_causal(false), None),
         ("window on both sides, sinks", plain.with_causal(false).with_window(window), Some(&sinks)),
     ] {
-        let heads = Heads::from(params);
+        let on_gpu = cuda::AttentionParams::from(params);
         let problem = Problem {
-            heads,
+            params: on_gpu,
             sinks: sinks.map(|_| on_device.as_slice()),
             cache: &cache,
             kv_len: positions,
@@ -80,7 +76,7 @@ fn one_definition_on_both_sides() {
         let [mut prompt, mut step] =
             [(); 2].map(|()| DeviceBuffer::<bf16>::uninit(&context, q.len()).unwrap());
         prefill(&kernels, &stream, &problem, &mut prompt.as_mut_slice(), None).unwrap();
-        let mut buffers = DecodeBuffers::new(&context, &heads, rows, positions).unwrap();
+        let mut buffers = DecodeBuffers::new(&context, &on_gpu, rows, positions).unwrap();
         decode(&kernels, &stream, &problem, &mut buffers, &mut step.as_mut_slice()).unwrap();
         let (q, k, v) = (wide(&q), wide(&k), wide(&v));
         let want = match sinks {

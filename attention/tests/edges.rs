@@ -161,7 +161,7 @@ fn every_type_keeps_what_the_twin_says() {
     let mut rng = Rng(seed);
     let pool = ThreadPool::new(1).unwrap();
     for size in [1e-42, 1e-30, 1e-6, 1.0, 448.0, 3e4, 1e30] {
-        let mut v = rng.vec(40, size);
+        let mut v = rng.f32s(40, size);
         (v[7], v[11], v[12], v[13]) = (size, 0.0, -0.0, size * 17.0 / 448.0);
         for kind in KvType::ALL {
             let want = reference::kept(kind, 40, &v);

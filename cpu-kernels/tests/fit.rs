@@ -2,20 +2,8 @@
 
 use halfbyte_cpu_kernels::{Context, Isa, quantize_q4_0_fit};
 use halfbyte_q4::{BlockQ4_0, Error, q4_row_fit, q4_row_max};
+use halfbyte_testing::Rng;
 use halfbyte_threadpool::ThreadPool;
-
-/// SplitMix64.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// Roughly Gaussian with unit variance: a sum of twelve uniform numbers.
-fn gaussian(state: &mut u64) -> f32 {
-    (0..12).map(|_| (next(state) >> 40) as f32 / (1u32 << 24) as f32).sum::<f32>() - 6.0
-}
 
 fn quantize(isa: Isa, threads: usize, x: &[f32]) -> Result<Vec<BlockQ4_0>, Error> {
     // There is no second thread in WebAssembly.
@@ -47,17 +35,17 @@ fn errors(x: &[f32], blocks: &[BlockQ4_0]) -> Vec<f64> {
 fn weights() -> Vec<f32> {
     let seed = 0x5eed_f175;
     println!("seed {seed:#x}");
-    let mut state = seed;
+    let mut rng = Rng(seed);
     let mut x = Vec::new();
     for g in 0..1_003u32 {
-        let magnitude = 2f32.powi((next(&mut state) % 50) as i32 - 36);
+        let magnitude = 2f32.powi((rng.bits() % 50) as i32 - 36);
         for i in 0..32 {
             x.push(match g % 6 {
-                0..=2 => magnitude * gaussian(&mut state),
+                0..=2 => magnitude * rng.normal(),
                 3 => magnitude * if i == 0 { 1.0 } else { -0.95 },
-                4 => magnitude * [1.0, -1.0, 0.0][next(&mut state) as usize % 3],
+                4 => magnitude * [1.0, -1.0, 0.0][rng.bits() as usize % 3],
                 _ if g % 12 == 5 => 0.0,
-                _ => magnitude * gaussian(&mut state).powi(3),
+                _ => magnitude * rng.normal().powi(3),
             });
         }
     }
@@ -92,9 +80,9 @@ fn never_worse_than_the_max_rule_and_as_good_as_the_scalar_search() {
 
 #[test]
 fn gaussian_weights_lose_what_the_recorded_groups_say() {
-    let mut state = 0x6a55;
-    println!("seed {state:#x}");
-    let x: Vec<f32> = (0..32 * 4_000).map(|_| 0.02 * gaussian(&mut state)).collect();
+    let mut rng = Rng(0x6a55);
+    println!("seed {:#x}", rng.0);
+    let x: Vec<f32> = (0..32 * 4_000).map(|_| 0.02 * rng.normal()).collect();
     let fit: f64 = errors(&x, &quantize(Isa::fastest(), 2, &x).expect("finite")).iter().sum();
     let max7: f64 = errors(&x, &scalar(halfbyte_q4::q4_row, &x)).iter().sum();
     // The goal of the fitted search: 0.69 of max / 7's squared error.

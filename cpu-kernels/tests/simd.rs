@@ -2,22 +2,7 @@
 
 use halfbyte_cpu_kernels::Isa;
 use halfbyte_cpu_kernels::simd::{Kernel, LANES, Simd, exp};
-
-/// A small deterministic generator (SplitMix64).
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    fn f32(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-}
+use halfbyte_testing::Rng;
 
 /// Runs every primitive on bytes from a seed and returns all the bits that came out.
 struct Everything(u64);
@@ -35,7 +20,7 @@ impl Kernel for Everything {
             a[i] = rng.f32() * 100.0;
             b[i] = rng.f32() * 3.0;
         }
-        let bytes: Vec<u8> = (0..16 * 64).map(|_| (rng.next() >> 33) as u8).collect();
+        let bytes: Vec<u8> = (0..16 * 64).map(|_| (rng.bits() >> 33) as u8).collect();
         let nibbles: Vec<u8> = bytes.iter().map(|b| b & 15).collect();
         let floats = |out: &mut Vec<u32>, v: S::F32| out.extend(s.to_array(v).map(f32::to_bits));
         let ints = |out: &mut Vec<u32>, v: S::I32| {
@@ -114,7 +99,7 @@ impl Kernel for Everything {
         // A whole group against activations that reach both ends of the allowed range.
         let x: Vec<i32> = (0..8)
             .map(|_| {
-                let quad = [0; 4].map(|_: u8| ((rng.next() >> 20) % 255) as i32 - 127).map(|v| v as i8);
+                let quad = [0; 4].map(|_: u8| ((rng.bits() >> 20) % 255) as i32 - 127).map(|v| v as i8);
                 i32::from_le_bytes(quad.map(i8::cast_unsigned))
             })
             .collect();

@@ -1,4 +1,4 @@
-//! A device's context: what memory, modules, streams and events belong to.
+//! A device's context, to which memory, modules, streams and events belong.
 
 use crate::device::Device;
 use crate::error::{Error, check};
@@ -20,7 +20,7 @@ pub struct Context {
 struct Inner {
     raw: CUcontext,
     device: Device,
-    /// Whether a count on the device's primary context is ours to give back.
+    /// Whether this value holds a reference to the device's primary context, which it has to release.
     retained: bool,
 }
 

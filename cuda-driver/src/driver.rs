@@ -1,4 +1,4 @@
-//! The way in: a driver that is there, new enough and started.
+//! Loading the driver, checking its version, and starting it.
 
 use crate::device::Device;
 use crate::error::{Error, check};
@@ -17,7 +17,7 @@ pub struct DriverVersion {
 }
 
 impl DriverVersion {
-    /// What [`Driver::load`] asks for: the oldest version whose functions this crate was written against.
+    /// The version that [`Driver::load`] requires: the oldest one whose functions this crate was written against.
     pub const MINIMUM: DriverVersion = DriverVersion::new(12, 0);
 
     /// Version `major.minor`.

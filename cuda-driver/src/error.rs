@@ -1,4 +1,4 @@
-//! What can go wrong between a program and its GPU.
+//! The errors of this crate, and the check of a driver call's result.
 
 use crate::driver::DriverVersion;
 use crate::slots;

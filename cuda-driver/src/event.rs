@@ -1,4 +1,4 @@
-//! Marks in streams: to wait for, and to take the time between.
+//! Events: marks in streams that a program can wait for, and between which it can measure time.
 
 use crate::context::Context;
 use crate::error::{Error, check};
@@ -7,12 +7,12 @@ use crate::stream::Stream;
 use crate::sys::{self, CUevent};
 use std::ptr::null_mut;
 
-/// Whether an event takes the time.
+/// Whether an event records the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Timing {
-    /// It does.
+    /// The event records the time.
     On,
-    /// It does not, and is cheaper.
+    /// The event does not record the time, which is cheaper.
     Off,
 }
 
@@ -45,7 +45,7 @@ impl Event {
         Ok(Event { raw, context: context.clone() })
     }
 
-    /// Puts the mark behind everything queued on `stream` so far; an earlier recording is forgotten.
+    /// Records the event: places it after everything queued on `stream` so far. An earlier recording is forgotten.
     ///
     /// # Errors
     /// [`Error::OtherContext`] or [`Error::Call`].
@@ -110,9 +110,8 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: the last use of the handle; streams that wait for it keep what they need. A failure leaves
-            // nothing
-            // to do.
+            // SAFETY: the last use of the handle; streams that wait for it keep what they need. Nothing can be done
+            // about a failure.
             let _ = unsafe { sys::cuEventDestroy_v2(self.raw) };
         }
     }

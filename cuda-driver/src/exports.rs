@@ -4,7 +4,7 @@
 //! argument and no
 //! stack, so one form serves every signature. Four functions are more than a jump, because a program may call them
 //! before it has a driver: `cuInit` and `cuDriverGetVersion` load the library, and the names of errors have an answer
-//! of ours (`cust` prints its errors with them and would panic without).
+//! of this crate's own (`cust` prints its errors with them and would panic without).
 
 use crate::status::Status;
 use crate::symbols::with_symbols;
@@ -48,7 +48,7 @@ macro_rules! forward {
     )*};
 }
 
-/// The jumps, apart so that their names collide with nothing of ours.
+/// The jumps, in a module of their own so that their names do not collide with this crate's.
 mod jumps {
     use super::{Status, with_symbols};
     with_symbols!(forward);
@@ -79,7 +79,7 @@ unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> CUresult {
     unsafe { sys::cuDriverGetVersion(version) }
 }
 
-/// `cuGetErrorName`, or what there is to say where no driver is.
+/// `cuGetErrorName`, or a fixed answer where no driver is loaded.
 ///
 /// # Safety
 /// `text` must be writable.
@@ -91,13 +91,14 @@ unsafe extern "C" fn cuGetErrorName(error: CUresult, text: *mut *const c_char) -
     if answer != Status::STUB_LIBRARY.0 {
         return answer;
     }
-    // `cust` knows no STUB_LIBRARY and asks for another number in its place: with no driver only one answer is true.
+    // `cust` does not know STUB_LIBRARY and asks for another number instead. Without a driver there is only one
+    // true answer.
     // SAFETY: the caller's promise.
     unsafe { text.write(Status::STUB_LIBRARY.name().as_ptr()) };
     Status::SUCCESS.0
 }
 
-/// `cuGetErrorString`, or what there is to say where no driver is.
+/// `cuGetErrorString`, or a fixed answer where no driver is loaded.
 ///
 /// # Safety
 /// `text` must be writable.
@@ -109,7 +110,8 @@ unsafe extern "C" fn cuGetErrorString(error: CUresult, text: *mut *const c_char)
     if answer != Status::STUB_LIBRARY.0 {
         return answer;
     }
-    // `cust` knows no STUB_LIBRARY and asks for another number in its place: with no driver only one answer is true.
+    // `cust` does not know STUB_LIBRARY and asks for another number instead. Without a driver there is only one
+    // true answer.
     // SAFETY: the caller's promise.
     unsafe { text.write(Status::STUB_LIBRARY.description().as_ptr()) };
     Status::SUCCESS.0

@@ -1,4 +1,4 @@
-//! Things of `cust` lent to this crate: its streams and memory, and this crate's kernels on them.
+//! Lends streams and memory of `cust` to this crate, so that its kernels run on them.
 
 use crate::context::Context;
 use crate::error::{Error, check};

@@ -1,4 +1,4 @@
-//! Starting a kernel.
+//! Launching a kernel.
 
 use crate::error::{Error, check};
 use crate::function::{Function, FunctionAttribute};
@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 /// Arguments that are passed without an allocation.
 const FEW: usize = 32;
 
-/// How many blocks of how many threads, with how much shared memory.
+/// The shape of a launch: blocks, threads of a block, and dynamic shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaunchConfig {
     /// Blocks in x, y and z.

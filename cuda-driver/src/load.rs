@@ -15,7 +15,7 @@ pub(crate) const LIBRARY: Option<&str> = if cfg!(target_os = "linux") {
     None
 };
 
-/// What filled the slots.
+/// The source that filled the slots.
 #[derive(Debug)]
 struct Source {
     name: &'static str,
@@ -23,7 +23,7 @@ struct Source {
     addresses: Vec<(&'static str, usize)>,
 }
 
-/// Set once. The lock is held while slots are filled, so nobody sees half a table through it.
+/// Set once. The lock is held while slots are filled, so no thread sees a half-filled table through it.
 static SOURCE: Mutex<Option<Source>> = Mutex::new(None);
 
 /// Fills the slots from the driver's library, unless they are filled. A failure changes nothing and may be retried.
@@ -55,14 +55,13 @@ pub(crate) fn ensure() -> Result<(), Error> {
 /// [`Status::STUB_LIBRARY`](crate::Status::STUB_LIBRARY).
 ///
 /// # Errors
-/// [`Error::AlreadyLoaded`] if a driver is in use, or other functions are installed: whoever is first wins, for the
-/// life of the process. The same list again is no error. [`Error::UnknownFunction`] if a name is none of the
+/// [`Error::AlreadyLoaded`] if a driver is in use, or other functions are installed: the first installation stays for
+/// the life of the process. The same list again is no error. [`Error::UnknownFunction`] if a name is none of the
 /// driver's. Nothing is installed then.
 ///
 /// # Safety
-/// Each address must be a function with the signature that [`sys`](crate::sys) gives its name, sound to call for
-/// whoever keeps the
-/// driver's own rules, for the life of the process.
+/// Each address must be a function with the signature that [`sys`](crate::sys) gives its name, and sound to call
+/// under the driver's own rules for the life of the process.
 pub unsafe fn install(name: &'static str, functions: &[(&'static str, *const ())]) -> Result<(), Error> {
     let mut source = SOURCE.lock().unwrap_or_else(PoisonError::into_inner);
     let addresses: Vec<_> = functions.iter().map(|&(n, f)| (n, f as usize)).collect();

@@ -15,9 +15,8 @@ const LOG_BYTES: usize = 16 << 10;
 /// `CU_JIT_ERROR_LOG_BUFFER` and `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
 const LOG_OPTIONS: [c_int; 2] = [5, 6];
 
-/// A module: PTX that the driver has compiled for the device. Clones share it; it is unloaded with the last of
-/// them and
-/// of its functions.
+/// A module: PTX that the driver has compiled for the device. Clones share it; it is unloaded when the last clone
+/// and the last of its functions are dropped.
 #[derive(Debug, Clone)]
 pub struct Module {
     inner: Arc<Inner>,

@@ -19,7 +19,7 @@ impl Slot {
 
     /// The function's address, or null.
     pub(crate) fn address(&self) -> *mut () {
-        // Pairs with the Release of `fill`: whoever sees the address sees the library it points into.
+        // Pairs with the Release of `fill`: a thread that sees the address also sees the library that it points into.
         self.0.load(Ordering::Acquire)
     }
 

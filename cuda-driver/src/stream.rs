@@ -7,22 +7,22 @@ use crate::status::Status;
 use crate::sys::{self, CUstream};
 use std::ptr::null_mut;
 
-/// How a stream stands to the legacy default stream.
+/// How a stream is ordered with the legacy default stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StreamKind {
     /// Its work waits for the default stream's earlier work, and the default stream's later work for it.
     Blocking,
-    /// The two are unordered, but for events.
+    /// The two are unordered, except where events order them.
     NonBlocking,
 }
 
-/// A queue: what is put into it runs in order. Work in different streams is unordered but for events, and for the
-/// default stream's rule ([`StreamKind`]).
+/// A stream: a queue whose work runs in order. Work in different streams is unordered, except where events or the default
+/// stream's rule ([`StreamKind`]) order it.
 #[derive(Debug)]
 pub struct Stream {
     raw: CUstream,
     context: Context,
-    /// Whether it is ours to destroy.
+    /// Whether this value has to destroy the stream.
     owned: bool,
 }
 
@@ -96,7 +96,7 @@ impl Stream {
 
     /// Makes everything queued from now on wait for what `event` was last recorded after; the host does not wait.
     ///
-    /// An event that was never recorded holds nothing up.
+    /// Waiting for an event that was never recorded does nothing.
     ///
     /// # Errors
     /// [`Error::OtherContext`] or [`Error::Call`].

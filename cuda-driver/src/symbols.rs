@@ -1,13 +1,12 @@
 //! The names of the driver's functions: the one list from which the slots, the exports and the look-up table are
 //! made.
 
-/// Passes the names of the driver's functions that this crate knows to the macro `$callback`, for crates that make
-/// something of
-/// each: `$callback! { answered { a, ... } forwarded { b, ... } ours { c, ... } }`.
+/// Passes the names of the driver's functions that this crate knows to the macro `$callback`, for crates that generate
+/// code for each: `$callback! { answered { a, ... } forwarded { b, ... } ours { c, ... } }`.
 ///
-/// - `answered`: declared by `cust_raw` 0.11.3, and with an answer of ours where there is no driver;
+/// - `answered`: declared by `cust_raw` 0.11.3, and with an answer of this crate's own where there is no driver;
 /// - `forwarded`: the others that `cust_raw` 0.11.3 declares, all of which a program that links `cust` may need;
-/// - `ours`: what this crate calls besides.
+/// - `ours`: the other functions that this crate calls.
 #[macro_export]
 macro_rules! with_symbols {
     ($callback:ident) => {

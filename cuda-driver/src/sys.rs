@@ -13,7 +13,7 @@ use crate::slots::slot;
 use crate::status::Status;
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
-/// A driver function's answer: 0, or an error listed in [`Status`].
+/// The result of a driver function: 0, or an error listed in [`Status`].
 pub type CUresult = c_int;
 /// A device's handle.
 pub type CUdevice = c_int;
@@ -34,7 +34,7 @@ pub type CUhostFn = Option<unsafe extern "system" fn(user_data: *mut c_void)>;
 /// Dynamic shared memory as a function of the block's threads.
 pub type CUoccupancyB2DSize = Option<unsafe extern "system" fn(block_size: c_int) -> usize>;
 
-/// The 16 bytes that name a device for good.
+/// The 16 bytes that identify a device permanently.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CUuuid {
@@ -42,7 +42,7 @@ pub struct CUuuid {
     pub bytes: [c_char; 16],
 }
 
-/// What the handles point to: nothing that a program may look into.
+/// Opaque types that the handles point to.
 pub mod opaque {
     /// Of a context.
     #[derive(Debug)]
@@ -83,7 +83,7 @@ macro_rules! calls {
             }
         )*
 
-        /// The functions' types, for whoever writes some to [`install`](crate::install).
+        /// The functions' types, for code that provides functions to [`install`](crate::install).
         pub mod types {
             use super::*;
             $(

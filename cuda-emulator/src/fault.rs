@@ -1,10 +1,10 @@
-//! What a kernel did wrong.
+//! Faults: reports of what a kernel did wrong.
 
 use std::fmt;
 
-/// A report about a kernel that did something a GPU would not forgive, or would silently.
+/// A report of something that a kernel did wrong, whether a GPU would stop at it or pass it over in silence.
 ///
-/// It says where: the line of the PTX, the line of the `.cu` file when the PTX has `-lineinfo`, the block and the
+/// The report gives the place: the line of the PTX, the line of the `.cu` file when the PTX has `-lineinfo`, the block and the
 /// thread. With several faults in a grid it is the one of the lowest block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -51,7 +51,7 @@ pub enum FaultKind {
     UseAfterFree,
     /// An address that is not a multiple of the access's size.
     Misaligned,
-    /// A read of memory that nobody wrote.
+    /// A read of memory that was not written.
     Uninitialised,
     /// A read or write of shared memory that a `cp.async` not yet waited for will deliver.
     PendingAsyncCopy,
@@ -60,13 +60,13 @@ pub enum FaultKind {
     /// Two blocks, or two warps of a block, touch a byte of global memory with nothing that orders them, and one
     /// of them writes.
     GlobalRace,
-    /// A read of a register that nobody wrote.
+    /// A read of a register that was not written.
     UndefinedRegister,
     /// A write to constant memory or to the parameters.
     ReadOnly,
     /// A `bar.sync` that only part of a warp's threads reached.
     DivergentBarrier,
-    /// Threads wait for others that will never come.
+    /// Threads wait for others that can never arrive.
     Deadlock,
     /// A warp-wide instruction reached by part of the warp it names.
     PartialWarp,

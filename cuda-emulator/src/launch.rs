@@ -47,18 +47,18 @@ impl Default for Options {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Checks {
-    /// Reads of memory that nobody wrote.
+    /// Reads of memory that was not written.
     pub uninitialised: bool,
     /// Races between warps on shared memory.
     pub shared_races: bool,
     /// Races between blocks, and between warps of a block, on global memory.
     pub global_races: bool,
-    /// Reads of registers that nobody wrote.
+    /// Reads of registers that were not written.
     pub registers: bool,
     /// Counting of memory traffic: sectors and bank conflicts in [`LaunchStats`].
     pub traffic: bool,
     /// Lets an aligned barrier pass when threads of the same warp have exited. PTX leaves that undefined, and it
-    /// is a fault by default; devices since Volta do not mind.
+    /// is a fault by default; devices since Volta accept it.
     pub exited_lanes_pass_barriers: bool,
 }
 
@@ -197,7 +197,7 @@ fn run_blocks(env: &Env<'_>) -> Result<LaunchStats, Box<Fault>> {
         let mut block = Block::new(env);
         loop {
             let number = next.fetch_add(1, Relaxed);
-            // Relaxed: a stale value means a block run for nothing.
+            // Relaxed: a stale value only means that a block runs in vain.
             if number >= blocks || number > lowest.load(Relaxed) {
                 break;
             }

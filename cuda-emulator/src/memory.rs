@@ -1,7 +1,7 @@
 //! Global memory: allocations far apart in a 64-bit address space, shared by every thread that runs a block.
 //!
 //! Addresses are handed out upwards and never twice, with [`GUARD`] unused bytes after each allocation: an index
-//! that runs off the end, or a pointer that was freed, hits nothing and is reported. A fresh allocation is filled
+//! that runs off the end, or a pointer that was freed, lies in no allocation and is reported. A fresh allocation is filled
 //! with 0xff and every byte of it counts as uninitialised until it is written.
 //!
 //! Bytes lie in relaxed 32-bit atomics, so that blocks on different host threads may race as they may on a GPU
@@ -250,7 +250,7 @@ impl GlobalMemory {
         Ok(())
     }
 
-    /// Offset from `address` of the first byte of the range that nobody has written.
+    /// Offset from `address` of the first byte of the range that was not written.
     ///
     /// # Errors
     /// As [`Self::read`].

@@ -5,7 +5,8 @@
 mod support;
 
 use half::{bf16, f16};
-use support::{Device, Params, Random};
+use halfbyte_testing::Rng;
+use support::{Device, Params};
 
 /// Runs `code` on 32 lanes: `%a`, `%b`, `%c` are words of the inputs, `%wa`, `%wb` doubles made of `a` and `b`
 /// (low) and `b` and `c`; `%d` and `%wd` are stored.
@@ -35,7 +36,7 @@ fn run(code: &str, inputs: &[[u32; 3]]) -> Vec<(u32, u64)> {
 /// 32 triples of random words, among them extreme ones.
 fn inputs(seed: u64) -> Vec<[u32; 3]> {
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut rng = Rng(seed);
     let extremes = [
         0,
         1,
@@ -52,11 +53,11 @@ fn inputs(seed: u64) -> Vec<[u32; 3]> {
     (0..32)
         .map(|_| {
             std::array::from_fn(|_| {
-                let word = random.word();
+                let word = rng.word();
                 match word % 4 {
                     0 => extremes[(word / 4) as usize % extremes.len()],
-                    1 => random.word() >> (word / 4 % 32),
-                    _ => random.word(),
+                    1 => rng.word() >> (word / 4 % 32),
+                    _ => rng.word(),
                 }
             })
         })

@@ -5,7 +5,8 @@
 mod support;
 
 use half::{bf16, f16};
-use support::{Device, Params, Random};
+use halfbyte_testing::Rng;
+use support::{Device, Params};
 
 const PTX: &str = include_str!("ptx/intrinsics.ptx");
 
@@ -58,12 +59,12 @@ fn functions_are_as_exact_as_their_documentation_says() {
     const N: usize = 512;
     let seed = 7;
     println!("seed {seed}");
-    let mut random = Random(seed);
+    let mut rng = Rng(seed);
     // From 2^-12 to 16.
     let x: Vec<f32> = (0..N)
         .map(|_| {
-            let mantissa = 1.0 + (random.word() >> 9) as f32 / (1 << 23) as f32;
-            mantissa * 2f32.powi(random.word() as i32 % 8 - 4)
+            let mantissa = 1.0 + (rng.word() >> 9) as f32 / (1 << 23) as f32;
+            mantissa * 2f32.powi(rng.word() as i32 % 8 - 4)
         })
         .collect();
     let device = Device::new(PTX);

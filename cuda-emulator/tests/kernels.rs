@@ -5,7 +5,8 @@
 mod support;
 
 use half::bf16;
-use support::{Device, Params, Random};
+use halfbyte_testing::Rng;
+use support::{Device, Params};
 
 const VECTOR_ADD: &str = include_str!("ptx/vector_add.ptx");
 const BLOCK_SUM: &str = include_str!("ptx/block_sum.ptx");
@@ -15,10 +16,10 @@ const W4A8_TILE: &str = include_str!("ptx/w4a8_tile.ptx");
 #[test]
 fn a_vector_addition_is_exact_and_counted() {
     let device = Device::new(VECTOR_ADD);
-    let mut random = Random(1);
+    let mut rng = Rng(1);
     let n = 1000;
-    let x: Vec<f32> = (0..n).map(|_| f32::from_bits(random.word() & 0x7f7f_ffff)).collect();
-    let y: Vec<f32> = (0..n).map(|_| random.small()).collect();
+    let x: Vec<f32> = (0..n).map(|_| f32::from_bits(rng.word() & 0x7f7f_ffff)).collect();
+    let y: Vec<f32> = (0..n).map(|_| rng.coarse()).collect();
     let (px, py, pz) = (device.upload_floats(&x), device.upload_floats(&y), device.alloc(4 * n));
     let params = Params::new().pointer(px).pointer(py).pointer(pz).word(n as u32);
     let stats = device.launch("vector_add", [8, 1, 1], [128, 1, 1], 0, &params).unwrap();
@@ -36,9 +37,9 @@ fn a_vector_addition_is_exact_and_counted() {
 
 #[test]
 fn a_reduction_gives_the_same_with_any_seed_and_number_of_threads() {
-    let mut random = Random(2);
+    let mut rng = Rng(2);
     let n = 5000;
-    let x: Vec<u32> = (0..n).map(|_| random.word()).collect();
+    let x: Vec<u32> = (0..n).map(|_| rng.word()).collect();
     let expected = x.iter().fold(0u32, |sum, x| sum.wrapping_add(*x));
     let mut all_stats = Vec::new();
     for (seed, threads) in [(0, 1), (1, 1), (2, 2), (3, 8)] {
@@ -59,9 +60,9 @@ fn a_reduction_gives_the_same_with_any_seed_and_number_of_threads() {
 fn a_bf16_tile_equals_the_plain_product() {
     for k in [16, 32, 80] {
         let device = Device::new(TILE_BF16);
-        let mut random = Random(k as u64);
-        let a: Vec<f32> = (0..16 * k).map(|_| random.small()).collect();
-        let b: Vec<f32> = (0..k * 16).map(|_| random.small()).collect();
+        let mut rng = Rng(k as u64);
+        let a: Vec<f32> = (0..16 * k).map(|_| rng.coarse()).collect();
+        let b: Vec<f32> = (0..k * 16).map(|_| rng.coarse()).collect();
         let bits = |v: &[f32]| v.iter().map(|x| bf16::from_f32(*x).to_bits()).collect::<Vec<_>>();
         let (pa, pb) = (device.upload_halves(&bits(&a)), device.upload_halves(&bits(&b)));
         let pc = device.alloc(4 * 256);
@@ -83,10 +84,10 @@ fn a_bf16_tile_equals_the_plain_product() {
 fn a_w4a8_tile_is_bit_exact() {
     for k in [64, 128, 448] {
         let device = Device::new(W4A8_TILE);
-        let mut random = Random(k as u64);
-        let a: Vec<i8> = (0..16 * k).map(|_| (random.word() % 255) as i8).collect();
-        let w: Vec<i8> = (0..8 * k).map(|_| (random.word() % 16) as i8 - 8).collect();
-        let scale: Vec<f32> = (0..16).map(|_| random.small()).collect();
+        let mut rng = Rng(k as u64);
+        let a: Vec<i8> = (0..16 * k).map(|_| (rng.word() % 255) as i8).collect();
+        let w: Vec<i8> = (0..8 * k).map(|_| (rng.word() % 16) as i8 - 8).collect();
+        let scale: Vec<f32> = (0..16).map(|_| rng.coarse()).collect();
         let mut packed = vec![0u8; 8 * k / 2];
         for (block, bytes) in packed.chunks_exact_mut(16).enumerate() {
             for (i, byte) in bytes.iter_mut().enumerate() {

@@ -5,7 +5,8 @@
 mod support;
 
 use half::{bf16, f16};
-use support::{Device, Params, Random};
+use halfbyte_testing::Rng;
+use support::{Device, Params};
 
 /// Runs an `mma` whose fragments are `na`, `nb`, `nc` registers; each lane's registers lie one after another.
 fn mma(opcode: &str, a: &[u32], b: &[u32], c: &[u32]) -> Vec<u32> {
@@ -84,10 +85,10 @@ fn integer_products_are_exact() {
         ("s4.u4", 4, [32, 64], [true, false]),
     ] {
         for k in ks {
-            let mut random = Random(k as u64);
+            let mut rng = Rng(k as u64);
             let mask = (1u32 << bits) - 1;
             let mut codes = |rows: usize| -> Vec<Vec<u32>> {
-                (0..rows).map(|_| (0..k).map(|_| random.word() & mask).collect()).collect()
+                (0..rows).map(|_| (0..k).map(|_| rng.word() & mask).collect()).collect()
             };
             let (a, b) = (codes(16), codes(8));
             let value = |code: u32, signed: bool| {
@@ -115,9 +116,9 @@ fn float_products_of_small_numbers_are_exact() {
     for (types, bits, ks) in [("bf16.bf16", 16, [8, 16]), ("f16.f16", 16, [8, 16]), ("tf32.tf32", 32, [4, 8])]
     {
         for k in ks {
-            let mut random = Random(k as u64);
+            let mut rng = Rng(k as u64);
             let mut values = |rows: usize| -> Vec<Vec<f32>> {
-                (0..rows).map(|_| (0..k).map(|_| random.small()).collect()).collect()
+                (0..rows).map(|_| (0..k).map(|_| rng.coarse()).collect()).collect()
             };
             let (a, b) = (values(16), values(8));
             let code = |x: &f32| match types {
@@ -201,8 +202,8 @@ fn movmatrix_and_stmatrix_undo_what_they_should() {
         ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r2];\n\
         st.global.u32 [%p2+128], %r4; ret; }\n";
     let device = Device::new(ptx);
-    let mut random = Random(3);
-    let matrix: Vec<u32> = (0..32).map(|_| random.word()).collect();
+    let mut rng = Rng(3);
+    let matrix: Vec<u32> = (0..32).map(|_| rng.word()).collect();
     let out = device.alloc(256);
     let params = Params::new().pointer(device.upload_words(&matrix)).pointer(out);
     device.launch("k", [1; 3], [32, 1, 1], 0, &params).unwrap();

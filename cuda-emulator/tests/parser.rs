@@ -5,7 +5,7 @@
 mod support;
 
 use halfbyte_cuda_emulator::Module;
-use support::Random;
+use halfbyte_testing::Rng;
 
 const TILE: &str = include_str!("ptx/tile_bf16.ptx");
 
@@ -53,20 +53,20 @@ fn what_is_not_known_is_named_with_its_line() {
 
 #[test]
 fn broken_texts_are_errors_not_panics() {
-    let mut random = Random(5);
+    let mut rng = Rng(5);
     let pieces: Vec<&str> =
         TILE.split_inclusive(|c: char| c.is_whitespace() || ",;[]{}".contains(c)).collect();
     for round in 0..400 {
         let mut text: Vec<&str> = pieces.clone();
-        for _ in 0..1 + random.word() % 3 {
-            let at = random.word() as usize % text.len();
-            match random.word() % 4 {
+        for _ in 0..1 + rng.word() % 3 {
+            let at = rng.word() as usize % text.len();
+            match rng.word() % 4 {
                 0 => drop(text.remove(at)),
                 1 => text.truncate(at),
-                2 => text[at] = pieces[random.word() as usize % pieces.len()],
+                2 => text[at] = pieces[rng.word() as usize % pieces.len()],
                 _ => text.insert(
                     at,
-                    ["{", "}", "[", ";", "<", "0x", "@", "|", "%", ".reg "][random.word() as usize % 10],
+                    ["{", "}", "[", ";", "<", "0x", "@", "|", "%", ".reg "][rng.word() as usize % 10],
                 ),
             }
         }
@@ -74,7 +74,7 @@ fn broken_texts_are_errors_not_panics() {
         let _ = Module::parse(&text.concat()).map(|module| module.kernels().len() + round);
     }
     for _ in 0..2000 {
-        let bytes: Vec<u8> = (0..random.word() % 200).map(|_| (random.word() % 128) as u8).collect();
+        let bytes: Vec<u8> = (0..rng.word() % 200).map(|_| (rng.word() % 128) as u8).collect();
         let _ = Module::parse(&String::from_utf8_lossy(&bytes)).map(|module| module.kernels().len());
     }
 }

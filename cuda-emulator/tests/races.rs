@@ -77,7 +77,7 @@ fn blocks_that_write_the_same_element() {
     let rest = "mul.wide.u32 %rd4, %r4, 4; add.s64 %rd4, %rd3, %rd4; st.global.u32 [%rd4], %r1;";
     let same = format!("mov.u32 %r4, %r3;{rest}");
     caught(&format!("{own}{rest}"), &same, 2, 32, "wrote");
-    // A value that is there already harms nobody.
+    // Writing the value that is already there is no race.
     run(&broken(&same, "%r1;", "7;"), 2, 32, 0, true).unwrap();
 }
 

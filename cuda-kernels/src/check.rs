@@ -37,3 +37,19 @@ pub(crate) fn place(
     let got = (pointer.0 % expected as u64) as usize;
     if got == 0 { Ok(()) } else { Err(Error::Alignment { what, expected, got }) }
 }
+
+/// Positions `start` to `start + rows` are below `end`.
+pub(crate) fn positions(what: &'static str, end: usize, rows: usize, start: usize) -> Result<(), Error> {
+    if start.checked_add(rows).is_some_and(|last| last <= end) {
+        return Ok(());
+    }
+    Err(Error::Position { what, end, start, rows })
+}
+
+/// The attention kernels were compiled for these sizes of a head.
+pub(crate) fn attention_head_dim(head_dim: usize) -> Result<(), Error> {
+    match head_dim {
+        64 | 128 | 256 => Ok(()),
+        got => Err(Error::HeadDim { expected: "64, 128 or 256", got }),
+    }
+}

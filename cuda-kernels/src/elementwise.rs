@@ -1,4 +1,4 @@
-//! The kernels between the products: the residual sum, SwiGLU and its gradient, on bf16 numbers.
+//! The kernels between the products: the residual sum and SwiGLU, on bf16 numbers.
 
 use crate::check::{at_most, length, place};
 use crate::profiler::{Queue, Work};
@@ -105,41 +105,13 @@ pub fn swiglu<'q>(
     unsafe { kernel.launch(queue.into(), grid, &arguments, describe) }
 }
 
-/// Queues the gradient of [`swiglu`]'s inputs, in place: `gate_up` becomes `d_gate_up`.
-///
-/// ```text
-/// d_gate = dh up sigma (1 + gate (1 - sigma))      d_up = dh gate sigma      sigma = 1 / (1 + e^-gate)
-/// ```
-///
-/// # Errors
-/// As for [`swiglu`], for an even width and 4 bytes.
-#[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
-pub fn swiglu_backward<'q>(
-    kernels: &Kernels,
-    queue: impl Into<Queue<'q>>,
-    [rows, width]: [usize; 2],
-    gate_up: &mut DeviceSliceMut<'_, bf16>,
-    dh: DeviceSlice<'_, bf16>,
-) -> Result<(), Error> {
-    let grid = grid("swiglu_backward", rows, width, 2)?;
-    length("gate and up", rows * 2 * width, gate_up.len())?;
-    length("the gradient of swiglu's output", rows * width, dh.len())?;
-    place("gate and up", kernels.context(), gate_up.context(), gate_up.pointer(), 4)?;
-    place("the gradient of swiglu's output", kernels.context(), dh.context(), dh.pointer(), 4)?;
-    if dh.is_empty() {
-        return Ok(());
-    }
-    let (both, d, m, f) = (gate_up.pointer(), dh.pointer(), rows as u32, width as u32);
-    let arguments =
-        [Argument::new(&both), Argument::new(&d), Argument::new(&both), Argument::new(&m), Argument::new(&f)];
-    let kernel = kernels.kernel("swiglu_backward")?;
-    // SAFETY: both have the sizes of `rows` and `width`, are aligned and of the kernels' context; the kernel may write
-    // what it reads.
-    unsafe { kernel.launch(queue.into(), grid, &arguments, || moved(rows, width, 10)) }
-}
-
 /// `columns` a thread, in blocks that take 128 threads' eight or 256 threads' two; a column of blocks a row.
-fn grid(kernel: &'static str, rows: usize, width: usize, columns: usize) -> Result<[u32; 3], Error> {
+pub(crate) fn grid(
+    kernel: &'static str,
+    rows: usize,
+    width: usize,
+    columns: usize,
+) -> Result<[u32; 3], Error> {
     let block = if columns == 8 { 1024 } else { 512 };
     at_most("the rows of an activation", i32::MAX as usize, rows)?;
     // The grid's second extent ends at 65,535.
@@ -150,6 +122,7 @@ fn grid(kernel: &'static str, rows: usize, width: usize, columns: usize) -> Resu
     Ok([rows as u32, width.div_ceil(block) as u32, 1])
 }
 
-fn moved(rows: usize, width: usize, bytes: usize) -> (String, Work) {
+/// The shape and the work of a kernel that moves `bytes` bytes for each of `rows * width` numbers.
+pub(crate) fn moved(rows: usize, width: usize, bytes: usize) -> (String, Work) {
     (format!("{rows}x{width}"), Work { operations: 0, bytes: (rows * width * bytes) as u64 })
 }

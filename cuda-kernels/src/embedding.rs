@@ -2,7 +2,7 @@
 
 use crate::check::{at_most, length, multiple_of, place};
 use crate::profiler::{Queue, Work};
-use crate::{Error, Format, Kernels, Weights};
+use crate::{DeviceWeights, Error, Kernels, WeightFormat};
 use half::bf16;
 use halfbyte_cuda_driver::{Argument, DevicePointer, DeviceSlice, DeviceSliceMut};
 use halfbyte_q4::affine::GroupSize;
@@ -18,24 +18,24 @@ use halfbyte_q4::affine::GroupSize;
 pub fn embed<'q>(
     kernels: &Kernels,
     queue: impl Into<Queue<'q>>,
-    table: &Weights,
+    table: &DeviceWeights,
     tokens: DeviceSlice<'_, u32>,
     y: &mut DeviceSliceMut<'_, bf16>,
 ) -> Result<(), Error> {
     let entry = match table.format() {
-        Format::Affine4(GroupSize::G32) => "embedding_affine4_g32",
-        Format::Affine4(GroupSize::G64) => "embedding_affine4_g64",
-        Format::Affine4(GroupSize::G128) => "embedding_affine4_g128",
-        Format::Q4_0 => "embedding_q4_0",
-        Format::Q8_0 => "embedding_q8_0",
-        Format::Bf16 => "embedding_bf16",
+        WeightFormat::Affine4(GroupSize::G32) => "embedding_affine4_g32",
+        WeightFormat::Affine4(GroupSize::G64) => "embedding_affine4_g64",
+        WeightFormat::Affine4(GroupSize::G128) => "embedding_affine4_g128",
+        WeightFormat::Q4_0 => "embedding_q4_0",
+        WeightFormat::Q8_0 => "embedding_q8_0",
+        WeightFormat::Bf16 => "embedding_bf16",
     };
     place("the table of embeddings", kernels.context(), table.codes.context(), table.codes.pointer(), 16)?;
     let mut arrays = vec![table.codes.pointer()];
-    if table.format() != Format::Bf16 {
+    if table.format() != WeightFormat::Bf16 {
         arrays.push(table.scales.pointer());
     }
-    if matches!(table.format(), Format::Affine4(_)) {
+    if matches!(table.format(), WeightFormat::Affine4(_)) {
         arrays.push(table.biases.pointer());
     }
     let table =

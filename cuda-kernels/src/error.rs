@@ -1,4 +1,4 @@
-//! What can go wrong before a kernel runs.
+//! The errors of this crate.
 
 use thiserror::Error;
 

@@ -40,7 +40,7 @@ pub(crate) struct Kernel {
 }
 
 impl Kernels {
-    /// Looks at the context's device. Compiles nothing yet.
+    /// The kernels of a context, whose device is checked. Nothing is compiled yet.
     ///
     /// # Errors
     /// [`Error::Device`] for a GPU before compute capability 8.0; [`Error::Driver`].
@@ -84,7 +84,7 @@ impl Kernels {
             }
         };
         let function = module.function(entry)?;
-        // What every kernel gets without asking.
+        // The dynamic shared memory that every kernel may use without raising its limit.
         const FREE: u32 = 48 << 10;
         if block.shared_bytes > FREE {
             function.set_max_dynamic_shared(block.shared_bytes as usize)?;

@@ -18,25 +18,20 @@ pub mod ptx;
 pub mod reference;
 mod rope;
 mod sampler;
-mod streams;
 pub mod tiles;
-mod training;
+pub mod training;
 mod weights;
 
-pub use elementwise::{add, add_assign, swiglu, swiglu_backward};
+pub use elementwise::{add, add_assign, swiglu};
 pub use embedding::{embed, embed_bf16};
 pub use error::Error;
 pub use kernels::Kernels;
-pub use matmul::{Layout, Output, matmul};
+pub use matmul::{Layout, MatmulOutput, matmul};
 pub use matvec::{MAX_WINDOW, WindowOutput, matvec};
 pub use norm::{RmsNorm, Sums, add_rms_norm, rms_norm};
 pub use precision::PromptPrecision;
 pub use profiler::{Profiler, Queue};
 pub use prompt::{Exceptions, MAX_ROWS, Prepared, PromptInputs};
-pub use rope::{HeadSteps, Pairing, Projections, RopeTable, rope_kv};
-pub use sampler::{Draw, Sampler};
-pub use streams::{Mark, Streams};
-pub use training::{
-    AdamState, AdamW, NormGradients, cross_entropy, embed_backward, rms_norm_backward, rope_backward,
-};
-pub use weights::{Affine, Format, Weights};
+pub use rope::{DeviceRopeTable, HeadSteps, Projections, RopeOrder, rope_kv};
+pub use sampler::{DeviceSampler, Draw};
+pub use weights::{Affine, DeviceWeights, WeightFormat};

@@ -19,7 +19,7 @@ pub enum Layout {
 
 /// Where a product goes.
 #[derive(Debug)]
-pub enum Output<'a> {
+pub enum MatmulOutput<'a> {
     /// Rounded to bf16 once.
     Bf16(DeviceSliceMut<'a, bf16>),
     /// As f32.
@@ -28,7 +28,7 @@ pub enum Output<'a> {
     AddF32(DeviceSliceMut<'a, f32>),
 }
 
-impl Output<'_> {
+impl MatmulOutput<'_> {
     fn len(&self) -> usize {
         match self {
             Self::Bf16(out) => out.len(),
@@ -62,7 +62,7 @@ pub fn matmul<'q>(
     [m, n, k]: [usize; 3],
     a: DeviceSlice<'_, bf16>,
     b: DeviceSlice<'_, bf16>,
-    output: &mut Output<'_>,
+    output: &mut MatmulOutput<'_>,
 ) -> Result<(), Error> {
     let entry = match layout {
         Layout::Nn => "matmul_bf16_nn",

@@ -2,7 +2,7 @@
 
 use crate::check::{length, place};
 use crate::profiler::{Queue, Work};
-use crate::{Error, Format, Kernels, Weights};
+use crate::{DeviceWeights, Error, Kernels, WeightFormat};
 use half::bf16;
 use halfbyte_cuda_driver::{Argument, DevicePointer, DeviceSlice, DeviceSliceMut};
 use halfbyte_q4::affine::GroupSize;
@@ -58,19 +58,19 @@ impl WindowOutput<'_> {
 }
 
 /// The entry points for up to 8, 16 and 32 rows.
-fn entries(format: Format) -> [&'static str; 3] {
+fn entries(format: WeightFormat) -> [&'static str; 3] {
     macro_rules! rows {
         ($prefix:literal) => {
             [concat!($prefix, "8"), concat!($prefix, "16"), concat!($prefix, "32")]
         };
     }
     match format {
-        Format::Affine4(GroupSize::G32) => rows!("affine4_matvec_g32_"),
-        Format::Affine4(GroupSize::G64) => rows!("affine4_matvec_g64_"),
-        Format::Affine4(GroupSize::G128) => rows!("affine4_matvec_g128_"),
-        Format::Q4_0 => rows!("q4_0_matvec_"),
-        Format::Q8_0 => rows!("q8_0_matvec_"),
-        Format::Bf16 => rows!("bf16_matvec_"),
+        WeightFormat::Affine4(GroupSize::G32) => rows!("affine4_matvec_g32_"),
+        WeightFormat::Affine4(GroupSize::G64) => rows!("affine4_matvec_g64_"),
+        WeightFormat::Affine4(GroupSize::G128) => rows!("affine4_matvec_g128_"),
+        WeightFormat::Q4_0 => rows!("q4_0_matvec_"),
+        WeightFormat::Q8_0 => rows!("q8_0_matvec_"),
+        WeightFormat::Bf16 => rows!("bf16_matvec_"),
     }
 }
 
@@ -90,7 +90,7 @@ pub fn matvec<'q>(
     queue: impl Into<Queue<'q>>,
     rows: usize,
     x: DeviceSlice<'_, bf16>,
-    weights: &Weights,
+    weights: &DeviceWeights,
     y: &mut WindowOutput<'_>,
 ) -> Result<(), Error> {
     if rows == 0 || rows > MAX_WINDOW {
@@ -108,16 +108,16 @@ pub fn matvec<'q>(
         return Ok(());
     }
     let class = usize::from(rows > 8) + usize::from(rows > 16);
-    let tile = if class == 0 || weights.format() == Format::Bf16 { 16 } else { 32 };
+    let tile = if class == 0 || weights.format() == WeightFormat::Bf16 { 16 } else { 32 };
     let (m, n, k) = (rows as u32, outputs as u32, inputs as u32);
     let (codes, scales, biases) =
         (weights.codes.pointer(), weights.scales.pointer(), weights.biases.pointer());
     let x = x.pointer();
     let mut arguments = vec![Argument::new(&x), (&codes).into()];
-    if weights.format() != Format::Bf16 {
+    if weights.format() != WeightFormat::Bf16 {
         arguments.push((&scales).into());
     }
-    if matches!(weights.format(), Format::Affine4(_)) {
+    if matches!(weights.format(), WeightFormat::Affine4(_)) {
         arguments.push((&biases).into());
     }
     arguments.extend([(&out).into(), Argument::new(&m), (&n).into(), (&k).into(), (&written).into()]);

@@ -1,4 +1,4 @@
-//! RMS norm of rows, with the residual sum before it and the group sums behind it.
+//! RMS norm of rows, optionally with the residual sum before it and the group sums after it.
 
 use crate::check::{at_most, length, multiple_of, place};
 use crate::profiler::{Queue, Work};
@@ -7,8 +7,9 @@ use half::bf16;
 use halfbyte_cuda_driver::{Argument, Context, DevicePointer, DeviceSlice, DeviceSliceMut};
 use halfbyte_q4::affine::GroupSize;
 
-/// Where a kernel that makes a prompt's rows writes the sums of their groups, so that nobody has to sum them again:
-/// [`Prepared::summed`](crate::Prepared::summed) takes them.
+/// The buffer to which a kernel that computes a prompt's rows writes the sums of their groups as well.
+///
+/// [`Prepared::summed`](crate::Prepared::summed) takes these sums, so that no further kernel has to compute them.
 #[derive(Debug)]
 pub struct Sums<'a> {
     /// Numbers of a row that share a sum.
@@ -44,14 +45,14 @@ impl Sums<'_> {
     }
 }
 
-/// Rows and numbers of a row, and what is added to the mean of the squares.
+/// The shape of a norm's rows, and its epsilon.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RmsNorm {
     /// Rows.
     pub rows: usize,
     /// Numbers of a row: a multiple of 8, up to 16,384.
     pub width: usize,
-    /// Not negative.
+    /// The number that is added to the mean of the squares; not negative.
     pub epsilon: f32,
 }
 

@@ -1,21 +1,21 @@
-//! What a prompt's products are computed in.
+//! The precision in which a prompt's products are computed.
 
 use crate::Error;
 use std::fmt;
 use std::str::FromStr;
 
-/// The precision of a prompt's products with 4-bit and 8-bit weights. Decoding is not touched by it.
+/// The precision of a prompt's products with 4-bit and 8-bit weights. Decoding does not depend on it.
 ///
-/// A choice of the request, for every row of its prompt, however the prompt is cut into chunks: a prompt of one row is
-/// computed in int8 like one of four thousand. The seed's maintainers ruled so, after an engine had let the chunk's size
-/// decide.
+/// A request chooses it for all rows of its prompt, however the prompt is cut into chunks: a prompt of one row is computed
+/// in int8 like one of four thousand. If the size of a chunk decided, the same prompt would give other results when it is
+/// cut in another way.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum PromptPrecision {
     /// bf16 activations as they are, bf16 multiplications, f32 sums.
     #[default]
     Bf16,
-    /// int8 activations with a scale for every group: the dot products are exact, and what is lost is the rounding of the
-    /// activations. A chunk with a group that int8 can't hold is computed in [`Bf16`](Self::Bf16).
+    /// int8 activations with a scale for every group: the dot products are exact, and only the rounding of the activations
+    /// is lost. A chunk with a group that int8 can't hold is computed in [`Bf16`](Self::Bf16).
     Int8,
 }
 

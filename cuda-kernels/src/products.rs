@@ -3,7 +3,7 @@
 use crate::kernels::{Kernel, Kernels};
 use crate::profiler::{Queue, Work};
 use crate::tiles::{self, Tile, TileOption};
-use crate::{Error, Format, PromptPrecision, Weights};
+use crate::{DeviceWeights, Error, PromptPrecision, WeightFormat};
 use half::bf16;
 use halfbyte_cuda_driver::{Argument, DevicePointer, DeviceSliceMut};
 use halfbyte_q4::affine::GroupSize;
@@ -40,20 +40,20 @@ macro_rules! tiles {
 }
 
 /// The entry points for a format and a precision.
-fn entries(format: Format, precision: PromptPrecision) -> [Entry; 4] {
+fn entries(format: WeightFormat, precision: PromptPrecision) -> [Entry; 4] {
     match (format, precision) {
-        (Format::Affine4(GroupSize::G32), PromptPrecision::Int8) => tiles!("w4a8_prefill_g32_"),
-        (Format::Affine4(GroupSize::G64), PromptPrecision::Int8) => tiles!("w4a8_prefill_g64_"),
-        (Format::Affine4(GroupSize::G128), PromptPrecision::Int8) => tiles!("w4a8_prefill_g128_"),
-        (Format::Affine4(GroupSize::G32), PromptPrecision::Bf16) => tiles!("affine4_prefill_g32_"),
-        (Format::Affine4(GroupSize::G64), PromptPrecision::Bf16) => tiles!("affine4_prefill_g64_"),
-        (Format::Affine4(GroupSize::G128), PromptPrecision::Bf16) => tiles!("affine4_prefill_g128_"),
-        (Format::Q4_0, PromptPrecision::Int8) => tiles!("q4_0_prefill_int8_"),
-        (Format::Q4_0, PromptPrecision::Bf16) => tiles!("q4_0_prefill_bf16_"),
-        (Format::Q8_0, PromptPrecision::Int8) => tiles!("q8_0_prefill_int8_"),
-        (Format::Q8_0, PromptPrecision::Bf16) => tiles!("q8_0_prefill_bf16_"),
+        (WeightFormat::Affine4(GroupSize::G32), PromptPrecision::Int8) => tiles!("w4a8_prefill_g32_"),
+        (WeightFormat::Affine4(GroupSize::G64), PromptPrecision::Int8) => tiles!("w4a8_prefill_g64_"),
+        (WeightFormat::Affine4(GroupSize::G128), PromptPrecision::Int8) => tiles!("w4a8_prefill_g128_"),
+        (WeightFormat::Affine4(GroupSize::G32), PromptPrecision::Bf16) => tiles!("affine4_prefill_g32_"),
+        (WeightFormat::Affine4(GroupSize::G64), PromptPrecision::Bf16) => tiles!("affine4_prefill_g64_"),
+        (WeightFormat::Affine4(GroupSize::G128), PromptPrecision::Bf16) => tiles!("affine4_prefill_g128_"),
+        (WeightFormat::Q4_0, PromptPrecision::Int8) => tiles!("q4_0_prefill_int8_"),
+        (WeightFormat::Q4_0, PromptPrecision::Bf16) => tiles!("q4_0_prefill_bf16_"),
+        (WeightFormat::Q8_0, PromptPrecision::Int8) => tiles!("q8_0_prefill_int8_"),
+        (WeightFormat::Q8_0, PromptPrecision::Bf16) => tiles!("q8_0_prefill_bf16_"),
         // One tile only.
-        (Format::Bf16, _) => [("matmul_bf16_nt", 128); 4],
+        (WeightFormat::Bf16, _) => [("matmul_bf16_nt", 128); 4],
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) unsafe fn launch(
     queue: Queue<'_>,
     precision: PromptPrecision,
     operands: &Operands,
-    weights: &Weights,
+    weights: &DeviceWeights,
     y: &mut DeviceSliceMut<'_, bf16>,
 ) -> Result<(), Error> {
     let (m, n, k) = (operands.rows as u32, weights.outputs() as u32, weights.inputs() as u32);
@@ -102,15 +102,15 @@ pub(crate) unsafe fn launch(
     if precision == PromptPrecision::Int8 {
         arguments.push((&operands.scales).into());
     }
-    let dense = weights.format() == Format::Bf16;
-    if weights.format() != Format::Q8_0 && !dense {
+    let dense = weights.format() == WeightFormat::Bf16;
+    if weights.format() != WeightFormat::Q8_0 && !dense {
         arguments.push((&operands.sums).into());
     }
     arguments.push((&codes).into());
     if !dense {
         arguments.push((&weight_scales).into());
     }
-    if matches!(weights.format(), Format::Affine4(_)) {
+    if matches!(weights.format(), WeightFormat::Affine4(_)) {
         arguments.push((&biases).into());
     }
     arguments.extend([Argument::new(&out), Argument::new(&m), Argument::new(&n), Argument::new(&k)]);
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn every_entry_point_is_in_the_shipped_ptx() {
         let groups = [GroupSize::G32, GroupSize::G64, GroupSize::G128];
-        let others = [Format::Q4_0, Format::Q8_0, Format::Bf16];
-        for format in groups.map(Format::Affine4).into_iter().chain(others) {
+        let others = [WeightFormat::Q4_0, WeightFormat::Q8_0, WeightFormat::Bf16];
+        for format in groups.map(WeightFormat::Affine4).into_iter().chain(others) {
             for precision in [PromptPrecision::Bf16, PromptPrecision::Int8] {
                 for (name, _) in entries(format, precision) {
                     assert!(ptx::of_entry(name).is_some(), "{name}");

@@ -17,7 +17,7 @@ use crate::check::{length, multiple_of, place, same};
 use crate::kernels::Kernels;
 use crate::products;
 use crate::profiler::{Queue, Work};
-use crate::{Error, Format, PromptPrecision, Sums, Weights};
+use crate::{DeviceWeights, Error, PromptPrecision, Sums, WeightFormat};
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, DevicePointer, DeviceSlice, DeviceSliceMut};
 use halfbyte_q4::affine::GroupSize;
@@ -44,7 +44,7 @@ struct Int8 {
     mark: DeviceBuffer<u32>,
 }
 
-/// What kept a chunk from int8, as bits of its mark.
+/// The reasons for which a chunk can't be computed in int8, as the quantizer's mark gives them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Exceptions {
     /// An input is NaN or infinite.
@@ -158,7 +158,7 @@ impl Int8 {
     }
 }
 
-/// What holds of a chunk, however it is prepared.
+/// Checks the shape and the place of a chunk, as every preparation has to.
 fn check(
     kernels: &Kernels,
     x: DeviceSlice<'_, bf16>,
@@ -176,7 +176,7 @@ fn check(
 }
 
 impl<'a> Prepared<'a> {
-    /// A chunk for bf16 products whose sums the kernel before has made ([`Sums`]): no launch, and the same bits.
+    /// Prepares a chunk for bf16 products with sums that an earlier kernel has written ([`Sums`]): no launch, and the same bits.
     ///
     /// # Errors
     /// As for [`PromptInputs::prepare`], and [`Error::Length`] for sums of another shape.
@@ -195,13 +195,13 @@ impl<'a> Prepared<'a> {
         Ok(Self { kernels, x, rows, inputs, group, sums, int8: None, exceptions })
     }
 
-    /// What the chunk is computed in: what was asked for, or bf16 if int8 can't hold it.
+    /// The precision in which the chunk is computed: the one asked for, or bf16 if int8 can't hold the chunk.
     #[must_use]
     pub fn precision(&self) -> PromptPrecision {
         if self.int8.is_some() { PromptPrecision::Int8 } else { PromptPrecision::Bf16 }
     }
 
-    /// What kept the chunk from int8; nothing if bf16 was asked for.
+    /// The reasons for which the chunk is not computed in int8; none if bf16 was asked for.
     #[must_use]
     pub fn exceptions(&self) -> Exceptions {
         self.exceptions
@@ -226,11 +226,11 @@ impl<'a> Prepared<'a> {
     pub fn multiply<'q>(
         &self,
         queue: impl Into<Queue<'q>>,
-        weights: &Weights,
+        weights: &DeviceWeights,
         y: &mut DeviceSliceMut<'_, bf16>,
     ) -> Result<(), Error> {
         same("the inputs of a matrix", self.inputs, weights.inputs())?;
-        let dense = weights.format() == Format::Bf16;
+        let dense = weights.format() == WeightFormat::Bf16;
         if dense && !weights.outputs().is_multiple_of(2) {
             return Err(Error::Inputs { kernel: "matmul_bf16_nt", multiple: 2, got: weights.outputs() });
         }

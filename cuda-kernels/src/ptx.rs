@@ -4,6 +4,10 @@
 //! GPU at hand, so text for sm_80 serves every later one. `cargo xtask ptx` rebuilds the texts, and a test compares
 //! their hashes with the sources'.
 
+mod text;
+
+pub use text::Block;
+
 /// The PTX of one source file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ptx {
@@ -90,20 +94,10 @@ ptx! {
     W4A8_QUANTIZE = "w4a8_quantize";
 }
 
-/// What a launch of an entry point has to give, as its text says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Block {
-    /// Threads of a block; no other number works.
-    pub threads: u32,
-    /// Bytes of dynamic shared memory a block. Beyond 48 KiB the function's attribute has to be raised first.
-    pub shared_bytes: u32,
-}
-
 impl Ptx {
     /// The names of the entry points, in the order of the text.
     pub fn entries(&self) -> impl Iterator<Item = &'static str> {
-        let declared = self.sm_80.split(".visible .entry ").skip(1);
-        declared.map(|rest| rest.split('(').next().unwrap_or_default())
+        text::entries(self.sm_80)
     }
 
     /// The block of one entry point, if it is here.
@@ -117,17 +111,7 @@ impl Ptx {
     /// ```
     #[must_use]
     pub fn block(&self, entry: &str) -> Option<Block> {
-        let mut bodies = self.sm_80.split(".visible .entry ").skip(1);
-        let body = bodies.find(|b| b.strip_prefix(entry).is_some_and(|rest| rest.starts_with('(')))?;
-        let number_after = |label: &str| -> Option<u32> {
-            let rest = &body[body.find(label)? + label.len()..];
-            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-        };
-        Some(Block {
-            threads: number_after(".maxntid ")?,
-            // The kernels leave this line in their text when they use any.
-            shared_bytes: number_after("// dynamic shared memory: ").unwrap_or(0),
-        })
+        text::block(self.sm_80, entry)
     }
 }
 

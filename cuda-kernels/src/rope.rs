@@ -1,15 +1,16 @@
-//! From the projections to attention: bias, norm of each head, rotary position, keys and values into the cache.
+//! The steps between the projections and attention: bias, norm of each head, rotary position, and the writing of keys and
+//! values to the cache.
 
-use crate::attention::{KvCache, KvFormat, KvStorage};
-use crate::check::{at_most, length, place, same};
+use crate::attention::{DeviceKvCache, KvFormat, KvStorage};
+use crate::check::{at_most, length, place, positions, same};
 use crate::profiler::{Queue, Work};
 use crate::{Error, Kernels};
 use half::bf16;
 use halfbyte_cuda_driver::{Argument, DeviceBuffer, DevicePointer, DeviceSlice, DeviceSliceMut};
 
-/// Which numbers of a head turn together.
+/// Which two numbers of a head are rotated together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Pairing {
+pub enum RopeOrder {
     /// `i` and `i + head_dim / 2`: the GPT-NeoX order, Qwen's, and that of Llama's original files' conversions to it.
     Halves,
     /// `2 i` and `2 i + 1`: the order of Llama models in GGUF files.
@@ -21,13 +22,13 @@ pub enum Pairing {
 /// Made on the host in f64 and rounded to f32: half a unit. An angle computed in f32 would be off by 2^-24 of itself, which
 /// at position 100,000 is 0.006 for the fastest pair, and more than bf16 loses.
 #[derive(Debug)]
-pub struct RopeTable {
+pub struct DeviceRopeTable {
     head_dim: usize,
     positions: usize,
     angles: DeviceBuffer<f32>,
 }
 
-impl RopeTable {
+impl DeviceRopeTable {
     /// A table for positions below `positions`: pair `i` of position `p` turns by `p * frequencies[i]`, and is stretched by
     /// `magnitude` (1 for plain rotary positions; YaRN scales attention by it).
     ///
@@ -63,7 +64,7 @@ impl RopeTable {
         self.head_dim
     }
 
-    /// Positions it is for.
+    /// The number of positions in the table.
     #[must_use]
     pub fn positions(&self) -> usize {
         self.positions
@@ -100,17 +101,18 @@ pub enum Projections<'a> {
     },
 }
 
-/// What happens to the heads on the way. Everything is optional; [`Default`] is nothing.
+/// The steps that are applied to the heads. Each is optional; [`Default`] applies none.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HeadSteps<'a> {
-    /// Added first (Qwen2): `heads * head_dim`, `kv_heads * head_dim` and `kv_heads * head_dim` numbers.
+    /// The biases, which are added first (Qwen2): `heads * head_dim`, `kv_heads * head_dim` and `kv_heads * head_dim` numbers.
     pub biases: Option<[DeviceSlice<'a, f32>; 3]>,
     /// Weights of the norms of each query head and each key head (Qwen3): `head_dim` numbers each.
     pub norms: Option<[DeviceSlice<'a, f32>; 2]>,
-    /// What the norms add to the mean of the squares.
+    /// The number that the norms add to the mean of the squares.
     pub epsilon: f32,
-    /// Queries and keys are turned last. Without, positions leave no trace (SmolLM3's every fourth layer).
-    pub rope: Option<(&'a RopeTable, Pairing)>,
+    /// The rotation of queries and keys, which is the last step. Without it positions have no effect (every fourth layer of
+    /// SmolLM3).
+    pub rope: Option<(&'a DeviceRopeTable, RopeOrder)>,
 }
 
 /// The kernel's one argument; the layout of `rope_kv.cu`'s `Arguments`.
@@ -125,12 +127,13 @@ struct Arguments {
     head_dim: u32,
     capacity: u32,
     start: u32,
-    pairing: u32,
+    order: u32,
     epsilon: f32,
 }
 
-/// Queues the way of a window's rows from the projections to attention: what `steps` names, then queries as bf16 into
-/// `queries` (`heads * head_dim` a row), and keys and values into the cache, at positions `start`, `start + 1`, ...
+/// Queues the steps between the projections and attention for the rows of a window: those of `steps`, then the writing of
+/// queries as bf16 to `queries` (`heads * head_dim` a row), and of keys and values to the cache, at positions `start`,
+/// `start + 1`, ...
 ///
 /// Everything is in f32 and rounded once, to bf16 or e4m3, at the end. A row with a NaN or an infinity in a head gets NaN
 /// as its scale in an fp8 cache.
@@ -149,7 +152,7 @@ pub fn rope_kv<'q>(
     projections: Projections<'_>,
     steps: &HeadSteps<'_>,
     queries: &mut DeviceSliceMut<'_, bf16>,
-    cache: &mut KvCache,
+    cache: &mut DeviceKvCache,
 ) -> Result<(), Error> {
     let (context, layout) = (kernels.context(), *cache.layout());
     let (kv_heads, head_dim) = (layout.n_kv_heads(), check_head_dim(layout.head_dim())?);
@@ -158,7 +161,7 @@ pub fn rope_kv<'q>(
     let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
     // The grid's second extent ends at 65,535.
     at_most("the numbers of a row's heads", 65_535 * 2048, q_width + 2 * kv_width)?;
-    position("the cache", layout.capacity(), rows, start)?;
+    positions("the cache", layout.capacity(), rows, start)?;
     length("the queries", rows * q_width, queries.len())?;
     place("the queries", context, queries.context(), queries.pointer(), 16)?;
 
@@ -184,7 +187,7 @@ pub fn rope_kv<'q>(
         }
     };
     const NONE: DevicePointer = DevicePointer(0);
-    let (mut biases, mut norms, mut table, mut pairing) = ([NONE; 3], [NONE; 2], NONE, Pairing::Halves);
+    let (mut biases, mut norms, mut table, mut order) = ([NONE; 3], [NONE; 2], NONE, RopeOrder::Halves);
     if let Some(given) = steps.biases {
         for (pointer, (bias, width)) in
             biases.iter_mut().zip(given.into_iter().zip([q_width, kv_width, kv_width]))
@@ -203,9 +206,9 @@ pub fn rope_kv<'q>(
     }
     if let Some((rope, pairs)) = steps.rope {
         same("the head_dim of a rotary table", head_dim, rope.head_dim())?;
-        position("the rotary table", rope.positions(), rows, start)?;
+        positions("the rotary table", rope.positions(), rows, start)?;
         place("the rotary table", context, rope.angles().context(), rope.angles().pointer(), 16)?;
-        (table, pairing) = (rope.angles().pointer(), pairs);
+        (table, order) = (rope.angles().pointer(), pairs);
     }
     let (entry, caches, cached) = match cache.storage() {
         KvStorage::Bf16 { keys, values } => {
@@ -235,7 +238,7 @@ pub fn rope_kv<'q>(
         head_dim: head_dim as u32,
         capacity: layout.capacity() as u32,
         start: start as u32,
-        pairing: u32::from(pairing == Pairing::Adjacent),
+        order: u32::from(order == RopeOrder::Adjacent),
         epsilon: steps.epsilon,
     };
     let written = if layout.format() == KvFormat::Fp8 { 1 } else { 2 };
@@ -251,12 +254,4 @@ pub fn rope_kv<'q>(
     // SAFETY: the argument is the entry point's; projections, biases, norms, table and queries have been checked against
     // rows and heads, and the cache, which is the caller's alone, holds the rows' positions.
     unsafe { kernel.launch(queue.into(), grid, &[Argument::new(&arguments)], describe) }
-}
-
-/// Positions `start` to `start + rows` are below `end`.
-fn position(what: &'static str, end: usize, rows: usize, start: usize) -> Result<(), Error> {
-    if start.checked_add(rows).is_some_and(|last| last <= end) {
-        return Ok(());
-    }
-    Err(Error::Position { what, end, start, rows })
 }

@@ -14,21 +14,21 @@ const CANDIDATES: usize = 32;
 ///
 /// A draw adds Gumbel noise to `logit / temperature` and takes the largest, which makes a token as likely as the softmax
 /// says. The noise is a function of seed, position and token: the same draw again gives the same token, on every GPU, in
-/// any window, and [`reference::sample`](crate::reference::sample) tells it without one.
+/// any window, and [`reference::sample`](crate::reference::sample) computes it without a GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Draw {
     /// 0 for the largest logit, else what logits are divided by: finite, not negative, its reciprocal finite.
     pub temperature: f32,
     /// How many of the largest logits take part, up to 32; 0: all.
     pub top_k: usize,
-    /// Of the reply.
+    /// The seed of the reply.
     pub seed: u64,
-    /// Of the token in the reply: one draw for each seed and position.
+    /// The token's position in the reply: there is one draw for each seed and position.
     pub position: u64,
 }
 
 impl Draw {
-    /// The largest logit; of equals the lowest token.
+    /// Chooses the largest logit; of equal logits that of the lowest token.
     pub const GREEDY: Self = Self { temperature: 0.0, top_k: 0, seed: 0, position: 0 };
 
     /// The reciprocal that kernel and twin multiply with; 0 for greedy.
@@ -54,13 +54,13 @@ fn words(x: u64) -> [u32; 2] {
 
 /// Samples rows of one vocabulary; holds the candidates between its two kernels.
 #[derive(Debug)]
-pub struct Sampler {
+pub struct DeviceSampler {
     kernels: Kernels,
     vocabulary: usize,
     candidates: DeviceBuffer<u64>,
 }
 
-impl Sampler {
+impl DeviceSampler {
     /// Logits of a row, at most: the 128 slices that the second kernel holds.
     pub const MAX_VOCABULARY: usize = 128 * SLICE;
 

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Blocks on one multiprocessor share its tensor cores, so a full wave takes as long as its blocks one after the other.
-//! `filled` is the part of the tensor cores' rate that `last` blocks reach: with fewer than `blocks_per_sm` nobody works
-//! while a block waits for memory. `rate` is the tile's rate beside the largest tile's, from the bytes that it moves.
+//! `filled` is the part of the tensor cores' rate that `last` blocks reach: with fewer than `blocks_per_sm` no other block
+//! computes while one waits for memory. `rate` is the tile's rate beside the largest tile's, from the bytes that it moves.
 //! The depth K is common to all tiles and cancels. The unit is outputs, scaled: only the order counts.
 //!
 //! Every tile gives a row the same bits, so the choice is free to differ from GPU to GPU.
@@ -55,7 +55,7 @@ impl Tile {
     /// The rate of this tile beside an infinite one's when loads are part of the price: a tile of `r x c` loads `r + c`
     /// vectors for `r * c` dot products. 128x128 gets 0.8; half of each gets two thirds.
     fn rate(self) -> f64 {
-        // The price of a loaded vector in dot products: a guess until a GPU has been asked. It puts the knee at 64
+        // The price of a loaded vector in dot products: a guess that has not been measured on a GPU. It puts the knee at 64
         // rows, below which a block loads more weights than it works on.
         const LOAD: f64 = 16.0;
         let (rows, cols) = (f64::from(self.rows), f64::from(self.cols));
@@ -112,9 +112,10 @@ mod tests {
     const FLAT: TileOption = TileOption { tile: Tile { rows: 16, cols: 128 }, blocks_per_sm: 4 };
     const ALL: [TileOption; 3] = [LARGE, SMALL, FLAT];
 
-    // The two gradients of the first seed on its card: 70 multiprocessors that hold two blocks each.
+    // Two gradients of a training step on a card of 70 multiprocessors that hold two blocks each: the waves that the authors
+    // of that step had counted by hand.
     #[test]
-    fn the_seeds_waves_are_counted_as_it_counts_them() {
+    fn waves_are_those_that_were_counted_by_hand() {
         let w13 = estimate(5632, 1024, 70, LARGE);
         assert_eq!((w13.blocks, format!("{:.1}", w13.waves)), (352, "2.5".into()));
         let w2 = estimate(1024, 2816, 70, LARGE);

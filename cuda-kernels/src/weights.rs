@@ -13,20 +13,20 @@ use std::fmt;
 
 /// How a matrix's weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Format {
+pub enum WeightFormat {
     /// MLX affine 4-bit, as stored: `w = scale * code + bias`, scale and bias bf16.
     Affine4(GroupSize),
     /// GGUF's Q4_0: `w = scale * (code - 8)`, scale f16, groups of 32.
     Q4_0,
     /// GGUF's Q8_0: `w = scale * code`, scale f16, groups of 32.
     Q8_0,
-    /// bf16 as they are. They meet bf16 inputs, whatever a prompt's precision.
+    /// bf16. They are multiplied with bf16 inputs, whatever a prompt's precision.
     Bf16,
 }
 
-impl Format {
-    /// Weights of a row that share a scale. bf16 has none, and meets inputs prepared for any group: the smallest stands for
-    /// all.
+impl WeightFormat {
+    /// The number of weights of a row that share a scale. bf16 has no scales and takes inputs that were prepared for any
+    /// group; this returns the smallest.
     #[must_use]
     pub fn group(self) -> GroupSize {
         match self {
@@ -36,7 +36,7 @@ impl Format {
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for WeightFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Affine4(group) => write!(f, "affine 4-bit in groups of {}", group.weights()),
@@ -49,8 +49,8 @@ impl fmt::Display for Format {
 
 /// A matrix of `outputs` rows of `inputs` weights: what `y = x W^T` multiplies a prompt's rows with.
 #[derive(Debug)]
-pub struct Weights {
-    format: Format,
+pub struct DeviceWeights {
+    format: WeightFormat,
     outputs: usize,
     inputs: usize,
     /// Packed codes, or pairs of bf16.
@@ -76,7 +76,7 @@ pub struct Affine<'a> {
     pub biases: &'a [bf16],
 }
 
-impl Weights {
+impl DeviceWeights {
     /// Copies an MLX matrix to the device, as it is.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl Weights {
         length("the scales of an affine matrix", groups, affine.scales.len())?;
         length("the biases of an affine matrix", groups, affine.biases.len())?;
         Ok(Self {
-            format: Format::Affine4(group),
+            format: WeightFormat::Affine4(group),
             outputs,
             inputs,
             codes: DeviceBuffer::from_slice(context, affine.words)?,
@@ -129,7 +129,7 @@ impl Weights {
     ) -> Result<Self, Error> {
         let groups = groups("q4_0_prefill", outputs, inputs, GroupSize::G32)?;
         length("the blocks of a Q4_0 matrix", groups, blocks.len())?;
-        Self::split(kernels, Format::Q4_0, outputs, inputs, cast_slice(blocks))
+        Self::split(kernels, WeightFormat::Q4_0, outputs, inputs, cast_slice(blocks))
     }
 
     /// Copies a Q8_0 matrix to the device, and there puts the even ones of each 32 codes first and its scales apart. Same
@@ -145,7 +145,7 @@ impl Weights {
     ) -> Result<Self, Error> {
         let groups = groups("q8_0_prefill", outputs, inputs, GroupSize::G32)?;
         length("the blocks of a Q8_0 matrix", groups, blocks.len())?;
-        Self::split(kernels, Format::Q8_0, outputs, inputs, cast_slice(blocks))
+        Self::split(kernels, WeightFormat::Q8_0, outputs, inputs, cast_slice(blocks))
     }
 
     /// Copies a bf16 matrix to the device.
@@ -168,7 +168,7 @@ impl Weights {
         let pairs =
             weights.chunks_exact(2).map(|p| u32::from(p[0].to_bits()) | u32::from(p[1].to_bits()) << 16);
         Ok(Self {
-            format: Format::Bf16,
+            format: WeightFormat::Bf16,
             outputs,
             inputs,
             codes: DeviceBuffer::from_slice(context, &pairs.collect::<Vec<_>>())?,
@@ -177,18 +177,18 @@ impl Weights {
         })
     }
 
-    /// Takes whole blocks of a matrix apart on the device.
+    /// Splits the blocks of a matrix into codes and scales on the device.
     #[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
     fn split(
         kernels: &Kernels,
-        format: Format,
+        format: WeightFormat,
         outputs: usize,
         inputs: usize,
         blocks: &[u16],
     ) -> Result<Self, Error> {
         let context = kernels.context();
         let groups = outputs * (inputs / 32);
-        let (entry, words) = if format == Format::Q8_0 { ("q8_0_split", 8) } else { ("q4_0_split", 4) };
+        let (entry, words) = if format == WeightFormat::Q8_0 { ("q8_0_split", 8) } else { ("q4_0_split", 4) };
         let stored = DeviceBuffer::from_slice(context, blocks)?;
         let weights = Self {
             format,
@@ -217,7 +217,7 @@ impl Weights {
 
     /// How the weights are stored.
     #[must_use]
-    pub fn format(&self) -> Format {
+    pub fn format(&self) -> WeightFormat {
         self.format
     }
 

@@ -5,16 +5,16 @@
 mod common;
 mod gpu;
 
-use common::Random;
-use common::attention::{Case, Plane, bits, heads};
+use common::Activations as _;
+use common::attention::{Case, Plane, bits, params};
 use gpu::on_gpu;
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::attention::{
-    BackwardBuffers, Forward, Gradients, Heads, KvFormat, Problem, backward,
-};
+use halfbyte_cuda_kernels::attention::{AttentionParams, KvFormat, Problem};
+use halfbyte_cuda_kernels::training::attention::{BackwardBuffers, Forward, Gradients, backward};
 use halfbyte_cuda_kernels::{Error, Kernels};
+use halfbyte_testing::Rng;
 
 /// Gradients of the queries, keys and values: dq `[row][head][d]`, dk and dv `[position][kv_head][d]`, each with the
 /// largest error that the kernels may make.
@@ -29,7 +29,7 @@ struct Twin {
 /// The bounds: weights are off by `relative` (the forward pass's), what meets the tensor cores by bf16's 2^-8, results by
 /// 2^-8; `out`, rounded to bf16, is off by the forward pass's bound, and with it delta.
 fn twin(case: &Case, dout: &[bf16]) -> Twin {
-    let Heads { n_heads, n_kv_heads, head_dim: dim, scale, .. } = case.heads;
+    let AttentionParams { n_heads, n_kv_heads, head_dim: dim, scale, .. } = case.params;
     let forward = case.twin();
     let (scale, half) = (f64::from(scale), 2f64.powi(-8));
     let mut twin = Twin {
@@ -39,7 +39,7 @@ fn twin(case: &Case, dout: &[bf16]) -> Twin {
     };
     for line in 0..case.rows * n_heads {
         let (row, head) = (line / n_heads, line % n_heads);
-        let kv_head = head / case.heads.group();
+        let kv_head = head / case.params.group();
         let q = |d: usize| case.q[line * dim + d].to_f64();
         let g = |d: usize| dout[line * dim + d].to_f64();
         let at = |j: usize| (kv_head * case.kv_len + j) * dim;
@@ -86,8 +86,8 @@ fn loss(case: &Case, dout: &[bf16]) -> f64 {
 
 #[test]
 fn the_twin_is_the_slope_of_the_forward_twin() {
-    let mut random = Random(100);
-    let of = Heads { window: Some(4), ..heads(4, 2, 64) };
+    let mut random = Rng(100);
+    let of = AttentionParams { window: Some(4), ..params(4, 2, 64) };
     let mut case = Case::random(&mut random, KvFormat::Bf16, of, 2, 5);
     let dout = random.activations(case.q.len());
     let twin = twin(&case, &dout);
@@ -146,7 +146,7 @@ fn the_twin_is_the_slope_of_the_forward_twin() {
 fn gradients_are_within_their_bounds_of_f64() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(101);
+        let mut random = Rng(101);
         let mut worst = [0f64; 3];
         for (dim, group, first, rows, window) in [
             (64, 3, 0, 71, None),
@@ -154,7 +154,7 @@ fn gradients_are_within_their_bounds_of_f64() {
             (128, 2, 0, 50, None),
             (128, 3, 40, 21, Some(25)),
         ] {
-            let of = Heads { window, ..heads(2 * group, 2, dim) };
+            let of = AttentionParams { window, ..params(2 * group, 2, dim) };
             let case = Case::random(&mut random, KvFormat::Bf16, of, first, rows);
             let dout = random.activations(case.q.len());
             let twin = twin(&case, &dout);
@@ -173,8 +173,8 @@ fn gradients_are_within_their_bounds_of_f64() {
 
 #[test]
 fn gradients_have_the_same_bits_in_every_order_of_warps() {
-    let mut random = Random(102);
-    let case = Case::random(&mut random, KvFormat::Bf16, heads(3, 1, 64), 9, 40);
+    let mut random = Rng(102);
+    let case = Case::random(&mut random, KvFormat::Bf16, params(3, 1, 64), 9, 40);
     let dout = random.activations(case.q.len());
     let mut all = vec![];
     for seed in [1, 2] {
@@ -191,12 +191,12 @@ fn gradients_have_the_same_bits_in_every_order_of_warps() {
 fn what_has_no_backward_pass_is_refused() {
     on_gpu(EmulatorConfig::default(), |context, emulator| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(103);
-        let plain = heads(2, 1, 64);
+        let mut random = Rng(103);
+        let plain = params(2, 1, 64);
         for (format, of, expected) in [
-            (KvFormat::Bf16, heads(2, 1, 256), None),
-            (KvFormat::Bf16, Heads { causal: false, ..plain }, Some("mask")),
-            (KvFormat::Bf16, Heads { soft_cap: Some(5.0), ..plain }, Some("soft-cap")),
+            (KvFormat::Bf16, params(2, 1, 256), None),
+            (KvFormat::Bf16, AttentionParams { causal: false, ..plain }, Some("mask")),
+            (KvFormat::Bf16, AttentionParams { soft_cap: Some(5.0), ..plain }, Some("soft-cap")),
             (KvFormat::Fp8, plain, Some("KV cache")),
         ] {
             let case = Case::random(&mut random, format, of, 0, 2);
@@ -208,7 +208,7 @@ fn what_has_no_backward_pass_is_refused() {
                 [numbers, numbers / 2, numbers / 2].map(|n| DeviceBuffer::zeroed(context, n).unwrap());
             let mut buffers = BackwardBuffers::new(context, &of, 2).unwrap();
             let problem = Problem {
-                heads: of,
+                params: of,
                 sinks: None,
                 cache: &cache,
                 kv_len: 2,

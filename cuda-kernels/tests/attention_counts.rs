@@ -5,13 +5,14 @@
 mod common;
 mod gpu;
 
-use common::Random;
-use common::attention::{Case, heads};
+use common::Activations as _;
+use common::attention::{Case, params};
 use gpu::on_gpu;
 use halfbyte_cuda_driver::ComputeCapability;
 use halfbyte_cuda_emulator::{EmulatorConfig, LaunchRecord};
 use halfbyte_cuda_kernels::Kernels;
 use halfbyte_cuda_kernels::attention::KvFormat;
+use halfbyte_testing::Rng;
 
 use KvFormat::{Bf16, Fp8};
 
@@ -67,7 +68,7 @@ fn print(launch: &LaunchRecord, case: &Case, least_operations: f64, least_bytes:
 }
 
 fn pairs(case: &Case) -> f64 {
-    (0..case.rows).map(|row| (case.first + row + 1) * case.heads.n_heads).sum::<usize>() as f64
+    (0..case.rows).map(|row| (case.first + row + 1) * case.params.n_heads).sum::<usize>() as f64
 }
 
 #[test]
@@ -82,9 +83,9 @@ fn forward() {
         (Bf16, 128, 8184, 8),
         (Fp8, 128, 8184, 8),
     ] {
-        let case = Case::random(&mut Random(110), format, heads(4, 1, dim), first, rows);
+        let case = Case::random(&mut Rng(110), format, params(4, 1, dim), first, rows);
         let row_bytes = if format == Bf16 { dim * 2 } else { dim + 4 };
-        let least_bytes = (rows * case.heads.width() * 4 + 2 * case.kv_len * row_bytes) as f64;
+        let least_bytes = (rows * case.params.width() * 4 + 2 * case.kv_len * row_bytes) as f64;
         let run = |kernels: &Kernels| {
             let cache = case.cache(kernels.context());
             if rows > 8 { drop(case.prefill(kernels, &cache)) } else { drop(case.decode(kernels, &cache)) }
@@ -107,12 +108,12 @@ fn forward() {
 #[ignore = "prints a table, half a minute"]
 fn gradients() {
     for dim in [128, 64] {
-        let case = Case::random(&mut Random(111), Bf16, heads(4, 1, dim), 0, 1024);
-        let dout = Random(112).activations(case.q.len());
+        let case = Case::random(&mut Rng(111), Bf16, params(4, 1, dim), 0, 1024);
+        let dout = Rng(112).activations(case.q.len());
         let records =
             launches(EmulatorConfig::default(), &case, |kernels| drop(case.gradients(kernels, &dout)));
-        let (rows, kv) = ((case.rows * case.heads.width() * 2) as f64, (2 * case.kv_len * dim * 2) as f64);
-        let statistics = (case.rows * case.heads.n_heads * 8) as f64;
+        let (rows, kv) = ((case.rows * case.params.width() * 2) as f64, (2 * case.kv_len * dim * 2) as f64);
+        let statistics = (case.rows * case.params.n_heads * 8) as f64;
         for launch in &records {
             // Queries, their gradient's and the outputs' gradient's rows; keys and values, or those and their gradients.
             let (products, bytes) = match &*launch.kernel {

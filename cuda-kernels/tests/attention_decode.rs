@@ -5,16 +5,16 @@
 mod common;
 mod gpu;
 
-use common::Random;
-use common::attention::{Case, bits, heads};
+use common::attention::{Case, bits, params};
 use gpu::on_gpu;
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
 use halfbyte_cuda_kernels::attention::{
-    CHUNK, DecodeBuffers, Heads, KvCache, KvFormat, KvLayout, Problem, decode, prefill,
+    AttentionParams, CHUNK, DecodeBuffers, DeviceKvCache, KvFormat, KvLayout, Problem, decode, prefill,
 };
 use halfbyte_cuda_kernels::{Error, Kernels, Profiler};
+use halfbyte_testing::Rng;
 
 use KvFormat::{Bf16, Fp8};
 
@@ -22,13 +22,13 @@ use KvFormat::{Bf16, Fp8};
 fn outputs_are_within_the_bound_of_f64() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(80);
+        let mut random = Rng(80);
         for (format, dim) in [(Bf16, 64), (Fp8, 64), (Bf16, 128), (Fp8, 128), (Bf16, 256), (Fp8, 256)] {
             let mut worst = 0f64;
             for round in 0..4 {
                 // Groups of 1 to 8 heads, 1 to 8 rows: both widths of blocks.
                 let (group, rows) = (1 + random.below(8), 1 + random.below(8));
-                let mut of = heads(group, 1, dim);
+                let mut of = params(group, 1, dim);
                 let first = CHUNK - 10 + random.below(CHUNK);
                 if round == 1 {
                     of.window = Some(1 + random.below(CHUNK) as u32);
@@ -38,7 +38,7 @@ fn outputs_are_within_the_bound_of_f64() {
                 }
                 let mut case = Case::random(&mut random, format, of, first, rows);
                 if round > 1 {
-                    case.sinks = Some((0..of.n_heads).map(|_| random.unit() * 4.0).collect());
+                    case.sinks = Some((0..of.n_heads).map(|_| random.f32() * 4.0).collect());
                 }
                 let cache = case.cache(context);
                 let out = case.decode(&kernels, &cache);
@@ -53,18 +53,18 @@ fn outputs_are_within_the_bound_of_f64() {
 fn a_rows_bits_are_the_same_alone_and_in_any_window() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(81);
+        let mut random = Rng(81);
         for (format, window) in [(Bf16, None), (Fp8, None), (Fp8, Some(200))] {
             // Eight rows on both sides of a chunk's end; five heads a row, so windows of three rows fill one block of 16
             // lines and longer ones take the other kernel.
-            let of = Heads { window, ..heads(10, 2, 64) };
+            let of = AttentionParams { window, ..params(10, 2, 64) };
             let case = Case::random(&mut random, format, of, 2 * CHUNK - 4, 8);
             let cache = case.cache(context);
             let whole = bits(&case.decode(&kernels, &cache));
             for window in [1, 3, 5] {
                 for start in 0..=case.rows - window {
                     let part = bits(&case.part(start..start + window).decode(&kernels, &cache));
-                    let width = case.heads.width();
+                    let width = case.params.width();
                     assert_eq!(part, whole[start * width..][..window * width], "{format} {start}+{window}");
                 }
             }
@@ -81,14 +81,14 @@ fn a_rows_bits_are_the_same_alone_and_in_any_window() {
 fn a_launch_says_its_work() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let case = Case::random(&mut Random(82), Fp8, heads(4, 2, 64), 299, 1);
+        let case = Case::random(&mut Rng(82), Fp8, params(4, 2, 64), 299, 1);
         let cache = case.cache(context);
         let (profiler, stream) = (Profiler::new(context), Stream::legacy_default(context));
         let q = DeviceBuffer::from_slice(context, &case.q).unwrap();
         let mut out = DeviceBuffer::uninit(context, case.q.len()).unwrap();
-        let mut buffers = DecodeBuffers::new(context, &case.heads, 1, 300).unwrap();
+        let mut buffers = DecodeBuffers::new(context, &case.params, 1, 300).unwrap();
         let problem = Problem {
-            heads: case.heads,
+            params: case.params,
             sinks: None,
             cache: &cache,
             kv_len: 300,
@@ -96,7 +96,7 @@ fn a_launch_says_its_work() {
             rows: 1,
             q: q.as_slice(),
         };
-        decode(&kernels, profiler.watch(&stream), &problem, &mut buffers, &mut out.as_mut_slice()).unwrap();
+        decode(&kernels, profiler.queue(&stream), &problem, &mut buffers, &mut out.as_mut_slice()).unwrap();
         let report = profiler.take().unwrap();
         let row = report.rows.iter().find(|r| r.kernel == "attention_decode_fp8_d64_16").unwrap();
         // Two products of 4 heads, 300 positions, 64 numbers; queries and outputs, keys and values of 68 bytes a row.
@@ -111,13 +111,13 @@ fn what_does_not_fit_is_refused_before_work() {
     on_gpu(EmulatorConfig::default(), |context, emulator| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let of = heads(4, 2, 64);
-        let cache = KvCache::new(context, KvLayout::new(Bf16, 2, 64, 100).unwrap()).unwrap();
+        let of = params(4, 2, 64);
+        let cache = DeviceKvCache::new(context, KvLayout::new(Bf16, 2, 64, 100).unwrap()).unwrap();
         let q = DeviceBuffer::<bf16>::zeroed(context, 2 * of.width()).unwrap();
         let mut out = DeviceBuffer::<bf16>::zeroed(context, 2 * of.width() + 8).unwrap();
         let mut buffers = DecodeBuffers::new(context, &of, 2, 100).unwrap();
         let good = Problem {
-            heads: of,
+            params: of,
             sinks: None,
             cache: &cache,
             kv_len: 50,
@@ -132,9 +132,9 @@ fn what_does_not_fit_is_refused_before_work() {
             error
         };
         let all = 0..2 * of.width();
-        let with = |change: &dyn Fn(&mut Heads)| {
+        let with = |change: &dyn Fn(&mut AttentionParams)| {
             let mut problem = good;
-            change(&mut problem.heads);
+            change(&mut problem.params);
             problem
         };
         let e = refused(with(&|h| h.head_dim = 80), all.clone());
@@ -144,7 +144,7 @@ fn what_does_not_fit_is_refused_before_work() {
         let e = refused(with(&|h| h.n_kv_heads = 4), all.clone());
         assert_eq!(e, Error::Mismatch { what: "the cache's key/value heads", expected: 4, got: 2 });
         for change in [
-            (&|h: &mut Heads| h.scale = f32::NAN) as &dyn Fn(&mut Heads),
+            (&|h: &mut AttentionParams| h.scale = f32::NAN) as &dyn Fn(&mut AttentionParams),
             &|h| h.soft_cap = Some(0.0),
             &|h| h.window = Some(0),
         ] {
@@ -168,7 +168,7 @@ fn what_does_not_fit_is_refused_before_work() {
         let e = decode(&kernels, &stream, &good, &mut small, &mut out).unwrap_err();
         let what = "rows, query heads and chunks in attention's buffers";
         assert_eq!(e, Error::TooLarge { what, limit: 4, got: 8 });
-        let mut other = DecodeBuffers::new(context, &heads(8, 2, 64), 2, 100).unwrap();
+        let mut other = DecodeBuffers::new(context, &params(8, 2, 64), 2, 100).unwrap();
         let e = decode(&kernels, &stream, &good, &mut other, &mut out).unwrap_err();
         assert_eq!(
             e,

@@ -5,9 +5,10 @@
 
 mod common;
 
-use common::{Arg, Device, Random};
+use common::{Activations as _, Arg, Device};
 use half::bf16;
 use halfbyte_cuda_emulator::{FaultKind, LaunchStats};
+use halfbyte_testing::Rng;
 
 const DIM: usize = 64;
 /// As many rows as positions: five tiles of each.
@@ -36,7 +37,7 @@ struct Launch {
 
 impl Launch {
     fn new(entry: &'static str, seed: u64) -> Self {
-        let (device, mut random) = (Device::new(seed), Random(90));
+        let (device, mut random) = (Device::new(seed), Rng(90));
         let [mut q, mut keys, mut values, mut dout] =
             [(); 4].map(|()| vec![device.upload(&random.activations(ROWS * DIM))]);
         let outputs = [(); 2].map(|()| device.reserve::<bf16>(ROWS * DIM));
@@ -45,7 +46,7 @@ impl Launch {
         let mut args = vec![];
         let outputs = if entry.contains("prefill") {
             if entry.contains("fp8") {
-                let codes = |random: &mut Random| -> Vec<u8> {
+                let codes = |random: &mut Rng| -> Vec<u8> {
                     (0..ROWS * DIM).map(|_| (random.bits() % 127) as u8).collect()
                 };
                 keys = vec![device.upload(&codes(&mut random))];

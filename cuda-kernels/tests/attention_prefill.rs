@@ -5,14 +5,14 @@
 mod common;
 mod gpu;
 
-use common::Random;
-use common::attention::{Case, Plane, bits, heads};
+use common::attention::{Case, Plane, bits, params};
 use gpu::on_gpu;
 use half::bf16;
 use halfbyte_cuda_driver::ComputeCapability;
 use halfbyte_cuda_emulator::{Emulator, EmulatorConfig};
 use halfbyte_cuda_kernels::Kernels;
-use halfbyte_cuda_kernels::attention::{Heads, KvFormat};
+use halfbyte_cuda_kernels::attention::{AttentionParams, KvFormat};
+use halfbyte_testing::Rng;
 
 use KvFormat::{Bf16, Fp8};
 
@@ -23,13 +23,13 @@ const WIDTHS: [(KvFormat, usize); 6] =
 fn outputs_are_within_the_bound_of_f64() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(70);
+        let mut random = Rng(70);
         for (format, dim) in WIDTHS {
             let mut worst = [0f64; 2];
             for round in 0..5 {
                 let group = 1 + random.below(4);
                 let n_kv_heads = 1 + random.below(2);
-                let mut of = heads(group * n_kv_heads, n_kv_heads, dim);
+                let mut of = params(group * n_kv_heads, n_kv_heads, dim);
                 let (first, rows) = (random.below(120), 1 + random.below(20));
                 if round == 1 {
                     of.window = Some(1 + random.below(100) as u32);
@@ -43,7 +43,7 @@ fn outputs_are_within_the_bound_of_f64() {
                 of.causal = round < 3;
                 let mut case = Case::random(&mut random, format, of, first, rows);
                 if round > 1 {
-                    case.sinks = Some((0..of.n_heads).map(|_| random.unit() * 4.0).collect());
+                    case.sinks = Some((0..of.n_heads).map(|_| random.f32() * 4.0).collect());
                 }
                 let cache = case.cache(context);
                 let (out, lse) = case.prefill(&kernels, &cache);
@@ -75,9 +75,9 @@ fn of_wide_blocks() -> EmulatorConfig {
 #[test]
 fn blocks_of_128_lines_give_the_bits_of_blocks_of_64() {
     for (format, dim) in WIDTHS.into_iter().filter(|(_, dim)| *dim < 256) {
-        let mut random = Random(74);
+        let mut random = Rng(74);
         for round in 0..3 {
-            let mut of = heads(6, 2, dim);
+            let mut of = params(6, 2, dim);
             match round {
                 0 => {}
                 1 => of.window = Some(50),
@@ -86,7 +86,7 @@ fn blocks_of_128_lines_give_the_bits_of_blocks_of_64() {
             // Two blocks of 128 lines and the rest of a third, which has warps without a line.
             let mut case = Case::random(&mut random, format, of, 37, 91);
             if round > 0 {
-                case.sinks = Some((0..of.n_heads).map(|_| random.unit() * 4.0).collect());
+                case.sinks = Some((0..of.n_heads).map(|_| random.f32() * 4.0).collect());
             }
             let outputs = [EmulatorConfig::default(), of_wide_blocks()].map(|config| {
                 let (wide, mut outputs) = (config.multiprocessors == 1, (vec![], vec![]));
@@ -111,12 +111,12 @@ fn blocks_of_128_lines_give_the_bits_of_blocks_of_64() {
 fn any_problem_on_both_kernels_is_within_the_bound() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(73);
+        let mut random = Rng(73);
         let mut worst = [0f64; 2];
         for round in 0..30 {
             let case = Case::any(&mut random);
             let (cache, twin) = (case.cache(context), case.twin());
-            let what = format!("round {round}: {:?}, {} rows from {}", case.heads, case.rows, case.first);
+            let what = format!("round {round}: {:?}, {} rows from {}", case.params, case.rows, case.first);
             worst[0] = worst[0].max(twin.compare(&case.prefill(&kernels, &cache).0, &what));
             worst[1] = worst[1].max(twin.compare(&case.decode(&kernels, &cache), &what));
         }
@@ -128,9 +128,9 @@ fn any_problem_on_both_kernels_is_within_the_bound() {
 fn a_prompt_cut_into_chunks_gives_the_same_bits() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(71);
+        let mut random = Rng(71);
         for (format, window) in [(Bf16, None), (Fp8, None), (Bf16, Some(37))] {
-            let of = Heads { window, ..heads(6, 2, 64) };
+            let of = AttentionParams { window, ..params(6, 2, 64) };
             let case = Case::random(&mut random, format, of, 11, 70);
             let cache = case.cache(context);
             let (whole, lse) = case.prefill(&kernels, &cache);
@@ -154,9 +154,9 @@ fn a_prompt_cut_into_chunks_gives_the_same_bits() {
 
 #[test]
 fn the_order_of_warps_and_what_follows_the_positions_in_use_do_not_matter() {
-    let mut random = Random(72);
+    let mut random = Rng(72);
     for format in [Bf16, Fp8] {
-        let case = Case::random(&mut random, format, heads(4, 2, 64), 90, 20);
+        let case = Case::random(&mut random, format, params(4, 2, 64), 90, 20);
         // The same problem in a cache whose later positions hold NaN.
         let mut poisoned = case.clone();
         poisoned.kv_len += 40;
@@ -201,7 +201,7 @@ fn line(q: f32, keys: &[f32], values: &[f32]) -> Case {
     };
     let all: Vec<f32> = values.iter().flat_map(|&v| [v; 64]).collect();
     Case {
-        heads: Heads { scale: 1.0, ..heads(1, 1, 64) },
+        params: AttentionParams { scale: 1.0, ..params(1, 1, 64) },
         sinks: None,
         kv_len: keys.len(),
         first: 0,
@@ -229,11 +229,12 @@ fn field_cases() {
         let case = line(-20000.0, &[1.0, 0.0], &[1.0, 100.0]);
         assert_eq!(answers(&kernels, &case), [1.0; 2]);
         // Cap first, then mask: a masked key weighs nothing.
-        let capped = Case { heads: Heads { soft_cap: Some(5.0), ..case.heads }, ..case };
+        let capped = Case { params: AttentionParams { soft_cap: Some(5.0), ..case.params }, ..case };
         assert_eq!(answers(&kernels, &capped), [1.0; 2]);
         // 30 tanh(60 / 30) and 0: e^28.9 to 1, so 1 + 100 e^-28.9; uncapped the same in bf16, so the cap is made small.
         let close = line(60.0, &[1.0, 0.0], &[1.0, 100.0]);
-        let close = Case { first: 1, heads: Heads { soft_cap: Some(2.0), ..close.heads }, ..close };
+        let close =
+            Case { first: 1, params: AttentionParams { soft_cap: Some(2.0), ..close.params }, ..close };
         let weight = (-2.0f64).exp();
         let want = bf16::from_f64((1.0 + 100.0 * weight) / (1.0 + weight)).to_f32();
         assert_eq!(answers(&kernels, &close), [want; 2]);
@@ -247,7 +248,7 @@ fn field_cases() {
         // A window that lies behind the positions in use, of a row that is not causal.
         let mut behind = line(1.0, &[1.0, 2.0], &[-7.0, -7.0]);
         behind.first = 10;
-        behind.heads = Heads { causal: false, window: Some(4), ..behind.heads };
+        behind.params = AttentionParams { causal: false, window: Some(4), ..behind.params };
         assert_eq!(answers(&kernels, &behind).map(f32::to_bits), [0; 2]);
         let (_, lse) = behind.prefill(&kernels, &behind.cache(context));
         assert_eq!(lse, [f32::NEG_INFINITY]);

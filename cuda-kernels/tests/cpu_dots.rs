@@ -9,19 +9,20 @@
 mod common;
 
 use bytemuck::Zeroable;
+use common::Device;
 use common::prefill::{Format, Inputs, TILES, Weights, run};
-use common::{Device, Random};
 use half::bf16;
 use halfbyte_cpu_kernels::{Context, Isa, Matrix, Weights as CpuWeights, gemm_int8};
 use halfbyte_q4::BlockQ4_0;
 use halfbyte_q8::{Activations, BlockQ8_0};
+use halfbyte_testing::Rng;
 use halfbyte_threadpool::ThreadPool;
 
 const K: usize = 64;
 const N: usize = 133;
 
 /// Codes for the second group, so that its dot with `x` and `rest` add up to little.
-fn cancelling(format: Format, x: &[i32], mut rest: i32, random: &mut Random) -> Vec<i8> {
+fn cancelling(format: Format, x: &[i32], mut rest: i32, random: &mut Rng) -> Vec<i8> {
     let (least, most, zero) = if format == Format::Q4_0 { (-8, 7, 8) } else { (-128, 127, 0) };
     x.iter()
         .map(|&x| {
@@ -37,7 +38,7 @@ fn cancelling(format: Format, x: &[i32], mut rest: i32, random: &mut Random) -> 
 #[test]
 fn integer_dots_are_those_of_the_scalar_cpu_path() {
     println!("seed 12");
-    let (device, mut random) = (Device::new(12), Random(12));
+    let (device, mut random) = (Device::new(12), Rng(12));
     let pool = ThreadPool::new(1).unwrap();
     let context = Context { pool: &pool, isa: Isa::by_name("scalar").unwrap() };
     for format in [Format::Q4_0, Format::Q8_0] {

@@ -9,18 +9,18 @@ mod gpu;
 #[path = "common/matrices.rs"]
 mod matrices;
 
-use common::Random;
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::{EmulatorConfig, LaunchRecord};
-use halfbyte_cuda_kernels::attention::{KvCache, KvFormat, KvLayout};
+use halfbyte_cuda_kernels::attention::{DeviceKvCache, KvFormat, KvLayout};
 use halfbyte_cuda_kernels::profiler::Report;
 use halfbyte_cuda_kernels::{
-    Draw, HeadSteps, Kernels, Pairing, Profiler, Projections, Queue, RmsNorm, RopeTable, Sampler, Sums,
-    WindowOutput, add_rms_norm, embed, matvec, rms_norm, rope_kv, swiglu,
+    DeviceRopeTable, DeviceSampler, Draw, HeadSteps, Kernels, Profiler, Projections, Queue, RmsNorm,
+    RopeOrder, Sums, WindowOutput, add_rms_norm, embed, matvec, rms_norm, rope_kv, swiglu,
 };
 use halfbyte_q4::affine::GroupSize;
+use halfbyte_testing::Rng;
 use matrices::every_format;
 
 /// A model's sizes.
@@ -135,17 +135,17 @@ fn counts(shape: &Shape, rows: usize) -> Vec<Count> {
     counts
 }
 
-/// Runs `work` on a queue that is watched.
-fn watched(context: &Context, take: &mut impl FnMut(Report), work: impl FnOnce(Queue<'_>)) {
+/// Runs `work` on a queue whose launches are timed, and passes the report to `take`.
+fn timed(context: &Context, take: &mut impl FnMut(Report), work: impl FnOnce(Queue<'_>)) {
     let stream = Stream::legacy_default(context);
     let profiler = Profiler::new(context);
-    work(profiler.watch(&stream));
+    work(profiler.queue(&stream));
     take(profiler.take().unwrap());
 }
 
 /// The norm with the residual sum and the group sums of a prompt, or the plain one; and SwiGLU alike.
 fn norms(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take: &mut impl FnMut(Report)) {
-    let mut random = Random(120);
+    let mut random = Rng(120);
     let prompt = rows > 32;
     let n = rows * shape.width;
     let mut x = DeviceBuffer::from_slice(context, &bf16s(&mut random, n, 1.0)).unwrap();
@@ -155,7 +155,7 @@ fn norms(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take:
     let elements = Sums::elements(rows, shape.feed_forward, GroupSize::G32);
     let mut sums = DeviceBuffer::<f32>::uninit(context, elements).unwrap();
     let norm = RmsNorm { rows, width: shape.width, epsilon: 1e-5 };
-    watched(context, take, |queue| {
+    timed(context, take, |queue| {
         let (weights, y) = (weights.as_slice(), &mut y.as_mut_slice());
         if prompt {
             let to = sums.slice_mut(0..Sums::elements(rows, shape.width, GroupSize::G32)).unwrap();
@@ -169,7 +169,7 @@ fn norms(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take:
     let n = rows * shape.feed_forward;
     let gate_up = DeviceBuffer::from_slice(context, &bf16s(&mut random, 2 * n, 1.0)).unwrap();
     let mut hidden = DeviceBuffer::<bf16>::uninit(context, n).unwrap();
-    watched(context, take, |queue| {
+    timed(context, take, |queue| {
         let mut sums = Sums { group: GroupSize::G32, to: sums.as_mut_slice() };
         let (size, hidden) = ([rows, shape.feed_forward], &mut hidden.as_mut_slice());
         swiglu(kernels, queue, size, gate_up.as_slice(), hidden, prompt.then_some(&mut sums)).unwrap();
@@ -178,19 +178,19 @@ fn norms(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take:
 
 /// Rotary positions and the write into both caches.
 fn heads(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take: &mut impl FnMut(Report)) {
-    let mut random = Random(121);
+    let mut random = Rng(121);
     let (q_width, kv_width) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
     let joined = bf16s(&mut random, rows * (q_width + 2 * kv_width), 1.0);
     let joined = DeviceBuffer::from_slice(context, &joined).unwrap();
     let mut queries = DeviceBuffer::<bf16>::uninit(context, rows * q_width).unwrap();
-    let frequencies = RopeTable::frequencies(shape.head_dim, 10_000.0);
-    let table = RopeTable::new(kernels, &frequencies, 1.0, rows).unwrap();
+    let frequencies = DeviceRopeTable::frequencies(shape.head_dim, 10_000.0);
+    let table = DeviceRopeTable::new(kernels, &frequencies, 1.0, rows).unwrap();
     for format in [KvFormat::Bf16, KvFormat::Fp8] {
         let layout = KvLayout::new(format, shape.kv_heads, shape.head_dim, rows).unwrap();
-        let mut cache = KvCache::new(context, layout).unwrap();
+        let mut cache = DeviceKvCache::new(context, layout).unwrap();
         let steps =
-            HeadSteps { biases: None, norms: None, epsilon: 0.0, rope: Some((&table, Pairing::Halves)) };
-        watched(context, take, |queue| {
+            HeadSteps { biases: None, norms: None, epsilon: 0.0, rope: Some((&table, RopeOrder::Halves)) };
+        timed(context, take, |queue| {
             let projections = Projections::Joined(joined.as_slice());
             let out = &mut queries.as_mut_slice();
             rope_kv(kernels, queue, [rows, shape.heads], 0, projections, &steps, out, &mut cache).unwrap();
@@ -200,14 +200,14 @@ fn heads(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take:
 
 /// A window's product by a matrix of every format; and, of one row, its embedding in it.
 fn products(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take: &mut impl FnMut(Report)) {
-    let mut random = Random(122);
+    let mut random = Rng(122);
     let x = DeviceBuffer::from_slice(context, &bf16s(&mut random, rows * shape.width, 1.0)).unwrap();
     let mut y = DeviceBuffer::<bf16>::uninit(context, rows * shape.outputs).unwrap();
     let mut embedded = DeviceBuffer::<bf16>::uninit(context, rows * shape.width).unwrap();
     let tokens: Vec<u32> = (0..rows as u32).collect();
     let tokens = DeviceBuffer::from_slice(context, &tokens).unwrap();
     for matrix in every_format(kernels, shape.outputs, shape.width, &mut random) {
-        watched(context, take, |queue| {
+        timed(context, take, |queue| {
             let out = &mut WindowOutput::Bf16(y.as_mut_slice());
             matvec(kernels, queue, rows, x.as_slice(), &matrix.weights, out).unwrap();
             let out = &mut embedded.as_mut_slice();
@@ -218,14 +218,14 @@ fn products(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, ta
 
 /// The likeliest tokens, a draw of all tokens and one of the best 32.
 fn samples(context: &Context, kernels: &Kernels, shape: &Shape, rows: usize, take: &mut impl FnMut(Report)) {
-    let mut random = Random(123);
-    let logits: Vec<f32> = (0..rows * shape.vocabulary).map(|_| random.unit() * 12.0).collect();
+    let mut random = Rng(123);
+    let logits: Vec<f32> = (0..rows * shape.vocabulary).map(|_| random.f32() * 12.0).collect();
     let logits = DeviceBuffer::from_slice(context, &logits).unwrap();
     let mut tokens = DeviceBuffer::<u32>::uninit(context, rows).unwrap();
-    let mut sampler = Sampler::new(kernels, shape.vocabulary).unwrap();
+    let mut sampler = DeviceSampler::new(kernels, shape.vocabulary).unwrap();
     for (temperature, top_k) in [(0.0, 0), (1.0, 0), (1.0, 32)] {
         let draws = vec![Draw { temperature, top_k, seed: 1, position: 2 }; rows];
-        watched(context, take, |queue| {
+        timed(context, take, |queue| {
             sampler.sample(queue, &draws, logits.as_slice(), &mut tokens.as_mut_slice()).unwrap();
         });
     }

@@ -5,8 +5,9 @@
 mod common;
 
 use common::prefill::{Format, Inputs, TILES, Weights, position, quantize, run};
-use common::{Arg, Device, Random};
+use common::{Activations as _, Arg, Device};
 use half::bf16;
+use halfbyte_testing::Rng;
 
 const FORMATS: [Format; 5] =
     [Format::Affine(32), Format::Affine(64), Format::Affine(128), Format::Q4_0, Format::Q8_0];
@@ -82,7 +83,7 @@ fn worst_share(x: &[bf16], w: &Weights, y: &[bf16], int8: bool) -> f64 {
 
 #[test]
 fn int8_has_the_bits_of_plain_rust_in_every_format_and_tile() {
-    let (device, mut random) = (Device::new(10), Random(10));
+    let (device, mut random) = (Device::new(10), Rng(10));
     for format in FORMATS {
         // Ragged both ways; three groups, so that the parameters are not a whole fetch of eight.
         let (m, n, k) = (19, 133, 3 * format.group());
@@ -101,7 +102,7 @@ fn int8_has_the_bits_of_plain_rust_in_every_format_and_tile() {
 
 #[test]
 fn bf16_is_within_its_bound_in_every_format_and_the_same_in_every_tile() {
-    let (device, mut random) = (Device::new(11), Random(11));
+    let (device, mut random) = (Device::new(11), Rng(11));
     for format in FORMATS {
         let (m, n, k) = (18, 130, 3 * format.group());
         let w = Weights::random(format, n, k, &mut random);
@@ -123,7 +124,7 @@ fn bf16_is_within_its_bound_in_every_format_and_the_same_in_every_tile() {
 
 #[test]
 fn longer_sums_stay_within_the_bound() {
-    let (device, mut random) = (Device::new(12), Random(12));
+    let (device, mut random) = (Device::new(12), Rng(12));
     for (format, k) in
         [(Format::Affine(64), 1088), (Format::Affine(64), 1024), (Format::Q4_0, 544), (Format::Q8_0, 512)]
     {
@@ -141,7 +142,7 @@ fn longer_sums_stay_within_the_bound() {
 
 #[test]
 fn a_row_has_the_same_bits_alone_in_any_chunk_and_beside_anything() {
-    let (device, mut random) = (Device::new(13), Random(13));
+    let (device, mut random) = (Device::new(13), Rng(13));
     let format = Format::Affine(64);
     let (m, n, k) = (70, 72, 192);
     let w = Weights::random(format, n, k, &mut random);
@@ -151,7 +152,7 @@ fn a_row_has_the_same_bits_alone_in_any_chunk_and_beside_anything() {
     let mut other = x.clone();
     for (i, v) in other.iter_mut().enumerate() {
         if i / k % 2 == 1 {
-            *v = if i == k + 5 { bf16::NAN } else { bf16::from_f32(random.unit() * 1e4) };
+            *v = if i == k + 5 { bf16::NAN } else { bf16::from_f32(random.f32() * 1e4) };
         }
     }
     for int8 in [true, false] {
@@ -173,7 +174,7 @@ fn a_row_has_the_same_bits_alone_in_any_chunk_and_beside_anything() {
 /// known off, until the rest is exact.
 #[test]
 fn integer_dots_are_exact_to_the_last_bit() {
-    let (device, mut random) = (Device::new(14), Random(14));
+    let (device, mut random) = (Device::new(14), Rng(14));
     for group in [32, 64, 128] {
         // One group holds the dot, the other two have codes 0 and pay for what is known of it.
         let (n, k) = (40, 3 * group);
@@ -223,7 +224,7 @@ fn extreme_codes_stay_exact() {
     for format in FORMATS {
         let group = format.group();
         let (n, k) = (8, 2 * group);
-        let mut w = Weights::random(format, n, k, &mut Random(15));
+        let mut w = Weights::random(format, n, k, &mut Rng(15));
         w.codes.fill(if format == Format::Q8_0 { -128 } else { 15 });
         for sign in [1.0, -1.0] {
             let x = vec![bf16::from_f32(sign * 3.25); k];
@@ -237,7 +238,7 @@ fn extreme_codes_stay_exact() {
 #[test]
 fn no_bank_conflicts_and_no_conversions_of_integers() {
     let device = Device::new(16);
-    let mut random = Random(16);
+    let mut random = Rng(16);
     let (m, n, k) = (128, 128, 512);
     let x = random.activations(m * k);
     for (format, int8) in [(Format::Affine(64), true), (Format::Affine(64), false), (Format::Q8_0, true)] {
@@ -275,7 +276,7 @@ fn no_bank_conflicts_and_no_conversions_of_integers() {
 #[test]
 #[ignore = "a minute on the emulator"]
 fn the_projections_of_a_27b_model_at_full_width() {
-    let (device, mut random) = (Device::new(15), Random(15));
+    let (device, mut random) = (Device::new(15), Rng(15));
     for (n, k) in [(34_816, 5120), (5120, 17_408), (8192, 5120), (5120, 6144)] {
         let m = 33;
         let w = Weights::random(Format::Affine(64), n, k, &mut random);

@@ -5,8 +5,9 @@
 mod common;
 
 use common::prefill::{Inputs, exact_sum, position, quantize};
-use common::{Arg, Device, Random, pad4};
+use common::{Activations as _, Arg, Device, pad4};
 use half::bf16;
+use halfbyte_testing::Rng;
 
 const GROUPS: [usize; 3] = [32, 64, 128];
 
@@ -45,7 +46,7 @@ fn group_sums(device: &Device, x: &[bf16], m: usize, k: usize, group: usize) -> 
 
 #[test]
 fn random_rows_have_the_bits_of_plain_rust() {
-    let (device, mut random) = (Device::new(1), Random(1));
+    let (device, mut random) = (Device::new(1), Rng(1));
     for group in GROUPS {
         // Whole and partial blocks of 1,024 inputs, rows that are no multiple of 4.
         for (m, k) in [(1, group), (3, 5 * group), (5, 1024 + group), (6, 2176)] {
@@ -56,7 +57,7 @@ fn random_rows_have_the_bits_of_plain_rust() {
 
 #[test]
 fn groups_of_any_magnitude_and_spread_have_the_bits_of_plain_rust() {
-    let (device, mut random) = (Device::new(2), Random(2));
+    let (device, mut random) = (Device::new(2), Rng(2));
     for group in GROUPS {
         // Exponents of a row's numbers within 47 binades below its top, over the whole range of bf16.
         let (m, k) = (64, group);
@@ -71,14 +72,14 @@ fn groups_of_any_magnitude_and_spread_have_the_bits_of_plain_rust() {
 }
 
 /// Any sign and significand, the exponent field at most `spread` below `top`, sometimes 0.
-fn random_bf16(random: &mut Random, top: usize, spread: usize) -> bf16 {
+fn random_bf16(random: &mut Rng, top: usize, spread: usize) -> bf16 {
     let field = top - random.below(top.min(spread) + 1);
     bf16::from_bits((random.below(2) << 15 | field << 7 | random.below(128)) as u16)
 }
 
 #[test]
 fn the_rule_is_the_one_of_halfbyte_q8() {
-    let (device, mut random) = (Device::new(3), Random(3));
+    let (device, mut random) = (Device::new(3), Rng(3));
     let (m, k) = (4, 256);
     let x = random.activations(m * k);
     let got = Inputs::new(&device, &x, m, k, 32, m);
@@ -108,7 +109,7 @@ fn ties_round_to_even_and_minus_128_never_comes() {
 
 #[test]
 fn wide_spreads_lose_less_than_the_documented_part_of_the_sum() {
-    let (device, mut random) = (Device::new(5), Random(5));
+    let (device, mut random) = (Device::new(5), Rng(5));
     let (m, k, group) = (40, 128, 128);
     let x: Vec<bf16> = (0..m * k).map(|_| random_bf16(&mut random, 200, 85)).collect();
     let sums = group_sums(&device, &x, m, k, group);
@@ -138,7 +139,7 @@ fn non_finite_and_huge_inputs_mark_their_chunk_only() {
             (3.3e33, 0),
             (1e-38, 0),
         ] {
-            let mut x: Vec<bf16> = Random(7).activations(m * k);
+            let mut x: Vec<bf16> = Rng(7).activations(m * k);
             x[7 * k + 130] = bf16::from_f32(value);
             compare(&device, &x, m, k, group, 4);
             assert_eq!(Inputs::new(&device, &x, m, k, group, 4).marks, [0, mark, 0], "{value}");

@@ -6,8 +6,9 @@
 mod common;
 
 use common::prefill::{Format, Weights};
-use common::{Arg, Device, Random};
+use common::{Activations as _, Arg, Device};
 use halfbyte_cuda_emulator::LaunchStats;
+use halfbyte_testing::Rng;
 
 /// Outputs as f32, and SwiGLU of their halves.
 const F32: usize = 1;
@@ -15,7 +16,7 @@ const SWIGLU: usize = 3;
 
 /// A product of `m` rows by `n` x `k` Q4_0 weights; what the launch counted.
 fn matvec(m: usize, n: usize, k: usize, written: usize) -> LaunchStats {
-    let (device, mut random) = (Device::new(80), Random(80));
+    let (device, mut random) = (Device::new(80), Rng(80));
     let (entry, outputs) = if m <= 8 { ("q4_0_matvec_8", 16) } else { ("q4_0_matvec_32", 32) };
     let weights = Weights::random(Format::Q4_0, n, k, &mut random).upload(&device);
     let mut args = vec![device.upload(&random.activations(m * k))];
@@ -55,8 +56,8 @@ struct Launch {
 
 /// One launch of each kernel that has barriers.
 fn launches(device: &Device) -> Vec<Launch> {
-    let mut random = Random(81);
-    let floats = |random: &mut Random, n: usize| (0..n).map(|_| random.unit()).collect::<Vec<f32>>();
+    let mut random = Rng(81);
+    let floats = |random: &mut Rng, n: usize| (0..n).map(|_| random.f32()).collect::<Vec<f32>>();
     let mut all = Vec::new();
 
     let (m, n, k) = (3, 24, 5504);
@@ -108,11 +109,11 @@ fn launches(device: &Device) -> Vec<Launch> {
 }
 
 /// A window's attention over five tiles of one chunk, and twenty chunks put together.
-fn attention(device: &Device, random: &mut Random) -> Vec<Launch> {
+fn attention(device: &Device, random: &mut Rng) -> Vec<Launch> {
     let numbers = |numbers: &[usize]| numbers.iter().map(|&n| Arg::U32(n)).collect::<Vec<_>>();
     let (rows, positions, dim) = (64, 5 * 64, 64);
     let scale = 0.2f32.to_bits() as usize;
-    let floats = |random: &mut Random, n: usize| (0..n).map(|_| random.unit()).collect::<Vec<f32>>();
+    let floats = |random: &mut Rng, n: usize| (0..n).map(|_| random.f32()).collect::<Vec<f32>>();
     let mut all = Vec::new();
     for (entry, fp8) in [("attention_decode_bf16_d64_64", false), ("attention_decode_fp8_d64_64", true)] {
         let mut args = vec![device.upload(&random.activations(rows * dim))];

@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::{Arg, Device, Random};
+use common::{Activations as _, Arg, Device};
 use half::bf16;
+use halfbyte_testing::Rng;
 
 /// Half a bf16 unit where `y` is, and a little for what f32 rounds before.
 fn half_unit(y: f64) -> f64 {
@@ -14,7 +15,7 @@ fn half_unit(y: f64) -> f64 {
 
 #[test]
 fn sums_are_rounded_once_whatever_the_length() {
-    let (device, mut random) = (Device::new(20), Random(20));
+    let (device, mut random) = (Device::new(20), Rng(20));
     for n in [1, 7, 8, 2048, 4100] {
         let (a, b) = (random.activations(n), random.activations(n));
         let (da, db) = (device.upload(&a), device.upload(&b));
@@ -28,7 +29,7 @@ fn sums_are_rounded_once_whatever_the_length() {
 
 #[test]
 fn swiglu_and_its_gradient_are_within_a_rounding_of_f64() {
-    let (device, mut random) = (Device::new(21), Random(21));
+    let (device, mut random) = (Device::new(21), Rng(21));
     let (m, f) = (3, 1032);
     let gate_up: Vec<bf16> = random.activations(m * 2 * f);
     let dh = random.activations(m * f);
@@ -60,7 +61,7 @@ fn swiglu_and_its_gradient_are_within_a_rounding_of_f64() {
 
 #[test]
 fn products_with_every_transposition_and_output() {
-    let (device, mut random) = (Device::new(22), Random(22));
+    let (device, mut random) = (Device::new(22), Rng(22));
     // Ragged against 128 x 128 x 32, and one tile with less than a stage.
     for (m, n, k) in [(136, 264, 104), (8, 16, 8)] {
         let (a, b) = (random.activations(m * k), random.activations(k * n));

@@ -7,19 +7,20 @@ mod gpu;
 #[path = "common/matrices.rs"]
 mod matrices;
 
-use common::{Random, half_bf16_unit};
+use common::half_bf16_unit;
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::{Error, Kernels, MAX_WINDOW, Weights, WindowOutput, matvec, swiglu};
+use halfbyte_cuda_kernels::{DeviceWeights, Error, Kernels, MAX_WINDOW, WindowOutput, matvec, swiglu};
+use halfbyte_testing::Rng;
 use matrices::every_format;
 
 /// f32's unit.
 const U: f64 = 1.0 / (1 << 24) as f64;
 
 /// `y = x W^T` in f32.
-fn product(context: &Context, kernels: &Kernels, x: &[bf16], weights: &Weights) -> Vec<f32> {
+fn product(context: &Context, kernels: &Kernels, x: &[bf16], weights: &DeviceWeights) -> Vec<f32> {
     let rows = x.len() / weights.inputs();
     let stream = Stream::legacy_default(context);
     let x = DeviceBuffer::from_slice(context, x).unwrap();
@@ -38,7 +39,7 @@ fn every_format_is_within_its_bound_of_f64_on_ragged_shapes() {
     let config = EmulatorConfig { seed: 31, ..EmulatorConfig::default() };
     on_gpu(config, |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(31);
+        let mut random = Rng(31);
         let mut worst = 0f64;
         // Less than a tile, less than a step, tiles and steps with a rest; more steps than warps; no multiple of 32.
         for (rows, n, k) in
@@ -75,7 +76,7 @@ fn a_rows_bits_are_the_same_at_every_width_and_beside_any_rows() {
         let config = EmulatorConfig { seed, ..EmulatorConfig::default() };
         on_gpu(config, |context, _| {
             let kernels = Kernels::new(context).unwrap();
-            let mut random = Random(seed);
+            let mut random = Rng(seed);
             let (n, k) = (35, 1408);
             let x = bf16s(&mut random, MAX_WINDOW * k, 1.0);
             for matrix in every_format(&kernels, n, k, &mut random) {
@@ -109,7 +110,7 @@ fn outputs_are_rounded_once_or_added_to_what_is_there() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut random = Random(33);
+        let mut random = Rng(33);
         let (rows, n, k) = (3, 21, 160);
         let host = bf16s(&mut random, rows * k, 1.0);
         let x = DeviceBuffer::from_slice(context, &host).unwrap();
@@ -140,7 +141,7 @@ fn swiglu_behind_a_product_has_the_bits_of_the_kernel_after_it() {
     on_gpu(EmulatorConfig { seed: 34, ..EmulatorConfig::default() }, |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut random = Random(34);
+        let mut random = Rng(34);
         // Half a block of 32 outputs, several blocks; a row that leaves no finite number.
         for (width, k) in [(16, 1152), (48, 384), (80, 128)] {
             let mut host = bf16s(&mut random, MAX_WINDOW * k, 1.0);
@@ -174,7 +175,7 @@ fn wrong_windows_are_refused_before_anything_is_queued() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let weights = Weights::from_bf16(&kernels, 8, 64, &[bf16::ONE; 512]).unwrap();
+        let weights = DeviceWeights::from_bf16(&kernels, 8, 64, &[bf16::ONE; 512]).unwrap();
         let x = DeviceBuffer::from_slice(context, &vec![bf16::ONE; 33 * 64 + 8]).unwrap();
         let poison = vec![7.0f32; 33 * 8];
         let mut y = DeviceBuffer::from_slice(context, &poison).unwrap();
@@ -198,12 +199,18 @@ fn wrong_windows_are_refused_before_anything_is_queued() {
         let mut out = WindowOutput::Swiglu(halves.as_mut_slice());
         let error = matvec(&kernels, &stream, 1, x.slice(0..64).unwrap(), &weights, &mut out).unwrap_err();
         assert_eq!(error, Error::Outputs { kernel: "a product with SwiGLU", multiple: 32, got: 8 });
-        let weights = Weights::from_bf16(&kernels, 32, 64, &[bf16::ONE; 2048]).unwrap();
+        let weights = DeviceWeights::from_bf16(&kernels, 32, 64, &[bf16::ONE; 2048]).unwrap();
         let error = matvec(&kernels, &stream, 1, x.slice(0..64).unwrap(), &weights, &mut out).unwrap_err();
         assert_eq!(error, Error::Length { what: "a window's outputs", expected: 16, got: 4 });
         assert!(halves.to_vec().unwrap().iter().all(|h| h.is_nan()));
 
-        assert!(matches!(Weights::from_bf16(&kernels, 8, 60, &[bf16::ONE; 480]), Err(Error::Inputs { .. })));
-        assert!(matches!(Weights::from_bf16(&kernels, 8, 64, &[bf16::ONE; 480]), Err(Error::Length { .. })));
+        assert!(matches!(
+            DeviceWeights::from_bf16(&kernels, 8, 60, &[bf16::ONE; 480]),
+            Err(Error::Inputs { .. })
+        ));
+        assert!(matches!(
+            DeviceWeights::from_bf16(&kernels, 8, 64, &[bf16::ONE; 480]),
+            Err(Error::Length { .. })
+        ));
     });
 }

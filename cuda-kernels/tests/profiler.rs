@@ -5,32 +5,32 @@
 mod common;
 mod gpu;
 
-use common::Random;
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::{Kernels, Layout, Output, Profiler, add, matmul};
+use halfbyte_cuda_kernels::{Kernels, Layout, MatmulOutput, Profiler, add, matmul};
+use halfbyte_testing::Rng;
 
 #[test]
-fn launches_that_are_watched_are_in_the_table_and_others_are_not() {
+fn launches_with_a_profiler_are_in_the_table_and_others_are_not() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut random = Random(5);
+        let mut random = Rng(5);
         let a = DeviceBuffer::from_slice(context, &bf16s(&mut random, 64 * 32, 1.0)).unwrap();
         let b = DeviceBuffer::from_slice(context, &bf16s(&mut random, 16 * 32, 1.0)).unwrap();
         let mut c = DeviceBuffer::<bf16>::zeroed(context, 64 * 16).unwrap();
         let mut sum = DeviceBuffer::<bf16>::zeroed(context, 64 * 32).unwrap();
 
         let profiler = Profiler::new(context);
-        let watched = profiler.watch(&stream);
+        let timed = profiler.queue(&stream);
         for _ in 0..2 {
-            let out = &mut Output::Bf16(c.as_mut_slice());
-            matmul(&kernels, watched, Layout::Nt, [64, 16, 32], a.as_slice(), b.as_slice(), out).unwrap();
+            let out = &mut MatmulOutput::Bf16(c.as_mut_slice());
+            matmul(&kernels, timed, Layout::Nt, [64, 16, 32], a.as_slice(), b.as_slice(), out).unwrap();
         }
-        add(&kernels, watched, a.as_slice(), a.as_slice(), &mut sum.as_mut_slice()).unwrap();
-        // Not watched.
+        add(&kernels, timed, a.as_slice(), a.as_slice(), &mut sum.as_mut_slice()).unwrap();
+        // This launch has no profiler.
         add(&kernels, &stream, a.as_slice(), a.as_slice(), &mut sum.as_mut_slice()).unwrap();
 
         let report = profiler.take().unwrap();
@@ -44,7 +44,7 @@ fn launches_that_are_watched_are_in_the_table_and_others_are_not() {
 
         // What was taken is gone, and its events are used again.
         assert!(profiler.take().unwrap().rows.is_empty());
-        add(&kernels, profiler.watch(&stream), a.as_slice(), a.as_slice(), &mut sum.as_mut_slice()).unwrap();
+        add(&kernels, profiler.queue(&stream), a.as_slice(), a.as_slice(), &mut sum.as_mut_slice()).unwrap();
         assert_eq!(profiler.take().unwrap().rows.len(), 1);
     });
 }

@@ -5,15 +5,15 @@
 mod common;
 mod gpu;
 
-use common::Random;
 use gpu::{bf16s, on_gpu};
 use half::{bf16, f16};
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::{Affine, Error, Kernels, MAX_ROWS, PromptInputs, PromptPrecision, Weights};
+use halfbyte_cuda_kernels::{Affine, DeviceWeights, Error, Kernels, MAX_ROWS, PromptInputs, PromptPrecision};
 use halfbyte_q4::BlockQ4_0;
 use halfbyte_q4::affine::{GroupSize, pack8};
 use halfbyte_q8::BlockQ8_0;
+use halfbyte_testing::Rng;
 
 use PromptPrecision::{Bf16, Int8};
 
@@ -30,7 +30,7 @@ struct Matrix {
     weights: Vec<f64>,
 }
 
-fn matrix(random: &mut Random, group: usize) -> Matrix {
+fn matrix(random: &mut Rng, group: usize) -> Matrix {
     let codes: Vec<u8> = (0..N * K).map(|_| (random.bits() % 16) as u8).collect();
     let scales = bf16s(random, N * K / group, 0.02);
     let biases = bf16s(random, N * K / group, 0.1);
@@ -42,9 +42,9 @@ fn matrix(random: &mut Random, group: usize) -> Matrix {
 }
 
 impl Matrix {
-    fn load(&self, kernels: &Kernels) -> Weights {
+    fn load(&self, kernels: &Kernels) -> DeviceWeights {
         let Self { words, scales, biases, group, .. } = self;
-        Weights::from_affine(kernels, N, K, &Affine { bits: 4, group: *group, words, scales, biases })
+        DeviceWeights::from_affine(kernels, N, K, &Affine { bits: 4, group: *group, words, scales, biases })
             .unwrap()
     }
 }
@@ -56,7 +56,7 @@ fn product(
     precision: PromptPrecision,
     x: &[bf16],
     chunk: usize,
-    weights: &Weights,
+    weights: &DeviceWeights,
 ) -> (Vec<bf16>, Vec<PromptPrecision>) {
     let stream = Stream::legacy_default(context);
     let mut inputs = PromptInputs::new(kernels, K);
@@ -82,7 +82,7 @@ fn bits(numbers: &[bf16]) -> Vec<u16> {
 fn a_rows_bits_do_not_depend_on_the_chunk_it_is_in() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(1);
+        let mut random = Rng(1);
         let matrix = matrix(&mut random, 64);
         let weights = matrix.load(&kernels);
         let x = bf16s(&mut random, 70 * K, 1.0);
@@ -103,30 +103,30 @@ fn a_rows_bits_do_not_depend_on_the_chunk_it_is_in() {
 fn every_format_multiplies() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(2);
+        let mut random = Rng(2);
         let rows = 5;
         let x = bf16s(&mut random, rows * K, 1.0);
-        let mut all: Vec<(String, Weights, Vec<f64>)> = Vec::new();
+        let mut all: Vec<(String, DeviceWeights, Vec<f64>)> = Vec::new();
         for group in [32, 64, 128] {
             let matrix = matrix(&mut random, group);
             all.push((format!("affine {group}"), matrix.load(&kernels), matrix.weights));
         }
         let blocks: Vec<BlockQ4_0> = (0..N * K / 32)
             .map(|_| BlockQ4_0 {
-                scale: f16::from_f32(random.unit() * 0.05),
+                scale: f16::from_f32(random.f32() * 0.05),
                 codes: std::array::from_fn(|_| random.bits() as u8),
             })
             .collect();
         let weights = blocks.iter().flat_map(|b| b.dequantize()).map(f64::from).collect();
-        all.push(("Q4_0".into(), Weights::from_q4_0(&kernels, N, K, &blocks).unwrap(), weights));
+        all.push(("Q4_0".into(), DeviceWeights::from_q4_0(&kernels, N, K, &blocks).unwrap(), weights));
         let blocks: Vec<BlockQ8_0> = (0..N * K / 32)
             .map(|_| BlockQ8_0 {
-                scale: f16::from_f32(random.unit() * 0.005),
+                scale: f16::from_f32(random.f32() * 0.005),
                 codes: std::array::from_fn(|_| random.bits() as i8),
             })
             .collect();
         let weights = blocks.iter().flat_map(|b| b.dequantize()).map(f64::from).collect();
-        all.push(("Q8_0".into(), Weights::from_q8_0(&kernels, N, K, &blocks).unwrap(), weights));
+        all.push(("Q8_0".into(), DeviceWeights::from_q8_0(&kernels, N, K, &blocks).unwrap(), weights));
 
         for (name, loaded, weights) in &all {
             let group = loaded.format().group().weights();
@@ -164,7 +164,7 @@ fn every_format_multiplies() {
 fn an_exceptional_chunk_is_computed_in_bf16_and_the_others_in_int8() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(3);
+        let mut random = Rng(3);
         let weights = matrix(&mut random, 64).load(&kernels);
         let plain = bf16s(&mut random, 12 * K, 1.0);
         for (what, value) in [("NaN", bf16::NAN), ("infinity", bf16::NEG_INFINITY), ("overflow", bf16::MAX)] {
@@ -207,11 +207,11 @@ fn what_does_not_fit_is_refused_by_name_and_nothing_is_queued() {
     on_gpu(EmulatorConfig::default(), |context, emulator| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let matrix = matrix(&mut Random(4), 64);
+        let matrix = matrix(&mut Rng(4), 64);
         let Matrix { words, scales, biases, group, .. } = &matrix;
         let affine = Affine { bits: 4, group: *group, words, scales, biases };
         let refused =
-            |affine: &Affine<'_>| Weights::from_affine(&kernels, N, K, affine).unwrap_err().to_string();
+            |affine: &Affine<'_>| DeviceWeights::from_affine(&kernels, N, K, affine).unwrap_err().to_string();
         assert_eq!(
             refused(&Affine { bits: 8, ..affine }),
             "affine4_prefill takes weights of 4 bits, got 8 bits"

@@ -5,13 +5,16 @@
 mod common;
 mod gpu;
 
-use common::{Random, half_bf16_unit};
+use common::half_bf16_unit;
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::attention::{KvCache, KvFormat, KvLayout, KvStorage};
-use halfbyte_cuda_kernels::{Error, HeadSteps, Kernels, Pairing, Projections, RopeTable, reference, rope_kv};
+use halfbyte_cuda_kernels::attention::{DeviceKvCache, KvFormat, KvLayout, KvStorage};
+use halfbyte_cuda_kernels::{
+    DeviceRopeTable, Error, HeadSteps, Kernels, Projections, RopeOrder, reference, rope_kv,
+};
+use halfbyte_testing::Rng;
 
 const U: f64 = 1.0 / (1 << 24) as f64;
 
@@ -26,12 +29,12 @@ struct Case {
     joined: bool,
     biases: bool,
     norms: bool,
-    rope: Option<Pairing>,
+    rope: Option<RopeOrder>,
     epsilon: f32,
 }
 
 /// A cache of poison, to see what was written.
-fn cache(context: &Context, layout: KvLayout) -> KvCache {
+fn cache(context: &Context, layout: KvLayout) -> DeviceKvCache {
     let (elements, scales) = (layout.elements(), layout.scales());
     let storage = match layout.format() {
         KvFormat::Bf16 => KvStorage::Bf16 {
@@ -45,7 +48,7 @@ fn cache(context: &Context, layout: KvLayout) -> KvCache {
             value_scales: DeviceBuffer::from_slice(context, &vec![-7.0; scales]).unwrap(),
         },
     };
-    KvCache::from_storage(layout, storage).unwrap()
+    DeviceKvCache::from_storage(layout, storage).unwrap()
 }
 
 /// Inputs of a case on the host.
@@ -57,12 +60,12 @@ struct Host {
 }
 
 impl Host {
-    fn new(random: &mut Random, case: Case) -> Self {
+    fn new(random: &mut Rng, case: Case) -> Self {
         let widths = [case.heads, case.kv_heads, case.kv_heads].map(|heads| heads * case.head_dim);
-        let mut floats = |n: usize, middle: f32| (0..n).map(|_| middle + random.unit()).collect::<Vec<_>>();
+        let mut floats = |n: usize, middle: f32| (0..n).map(|_| middle + random.f32()).collect::<Vec<_>>();
         let (biases, norms) = (widths.map(|n| floats(n, 0.0)), [(); 2].map(|()| floats(case.head_dim, 1.0)));
         let parts = widths.map(|n| bf16s(random, case.rows * n, 1.0));
-        Self { parts, biases, norms, frequencies: RopeTable::frequencies(case.head_dim, 10_000.0) }
+        Self { parts, biases, norms, frequencies: DeviceRopeTable::frequencies(case.head_dim, 10_000.0) }
     }
 
     /// A head of part 0 (queries), 1 (keys) or 2 (values) by the formula, and how far f32 may be off.
@@ -84,12 +87,12 @@ impl Host {
             h = reference::rms_norm(&h, &w, f64::from(case.epsilon));
             bound = h.iter().map(|v| 26.0 * U * v.abs()).collect();
         }
-        if let Some(pairing) = case.rope.filter(|_| part < 2) {
+        if let Some(order) = case.rope.filter(|_| part < 2) {
             let before = h.clone();
-            reference::rotate(&mut h, &self.frequencies, case.start + row, pairing);
-            let partner = |i: usize| match pairing {
-                Pairing::Halves => (i + d / 2) % d,
-                Pairing::Adjacent => i ^ 1,
+            reference::rotate(&mut h, &self.frequencies, case.start + row, order);
+            let partner = |i: usize| match order {
+                RopeOrder::Halves => (i + d / 2) % d,
+                RopeOrder::Adjacent => i ^ 1,
             };
             bound = (0..d)
                 .map(|i| {
@@ -108,7 +111,7 @@ fn run(
     case: Case,
     host: &Host,
     format: KvFormat,
-) -> (Vec<bf16>, KvCache) {
+) -> (Vec<bf16>, DeviceKvCache) {
     let Case { rows, heads, kv_heads, head_dim, start, .. } = case;
     let stream = Stream::legacy_default(context);
     let layout = KvLayout::new(format, kv_heads, head_dim, start + rows).unwrap();
@@ -121,12 +124,12 @@ fn run(
     let joined = DeviceBuffer::from_slice(context, &joined).unwrap();
     let biases = host.biases.each_ref().map(|bias| DeviceBuffer::from_slice(context, bias).unwrap());
     let norms = host.norms.each_ref().map(|norm| DeviceBuffer::from_slice(context, norm).unwrap());
-    let table = RopeTable::new(kernels, &host.frequencies, 1.0, start + rows).unwrap();
+    let table = DeviceRopeTable::new(kernels, &host.frequencies, 1.0, start + rows).unwrap();
     let steps = HeadSteps {
         biases: case.biases.then(|| biases.each_ref().map(|b| b.as_slice())),
         norms: case.norms.then(|| norms.each_ref().map(|n| n.as_slice())),
         epsilon: case.epsilon,
-        rope: case.rope.map(|pairing| (&table, pairing)),
+        rope: case.rope.map(|order| (&table, order)),
     };
     let projections = if case.joined {
         Projections::Joined(joined.as_slice())
@@ -150,15 +153,15 @@ fn cases() -> Vec<Case> {
         joined: false,
         biases: false,
         norms: false,
-        rope: Some(Pairing::Halves),
+        rope: Some(RopeOrder::Halves),
         epsilon: 1e-6,
     };
     vec![
         plain,
-        Case { rope: Some(Pairing::Adjacent), joined: true, ..plain },
+        Case { rope: Some(RopeOrder::Adjacent), joined: true, ..plain },
         Case { biases: true, rows: 1, start: 0, heads: 9, kv_heads: 3, ..plain },
         Case { norms: true, head_dim: 128, joined: true, start: 4000, rows: 2, ..plain },
-        Case { norms: true, biases: true, head_dim: 256, rope: Some(Pairing::Adjacent), rows: 2, ..plain },
+        Case { norms: true, biases: true, head_dim: 256, rope: Some(RopeOrder::Adjacent), rows: 2, ..plain },
         Case { rope: None, joined: true, ..plain },
     ]
 }
@@ -168,7 +171,7 @@ fn queries_and_a_bf16_cache_are_within_a_rounding_of_f64_and_nothing_else_is_wri
     let config = EmulatorConfig { seed: 51, ..EmulatorConfig::default() };
     on_gpu(config, |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(51);
+        let mut random = Rng(51);
         let mut worst = 0f64;
         for case in cases() {
             let host = Host::new(&mut random, case);
@@ -207,7 +210,7 @@ fn queries_and_a_bf16_cache_are_within_a_rounding_of_f64_and_nothing_else_is_wri
 fn an_fp8_cache_holds_the_codes_of_the_f32_rows() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(52);
+        let mut random = Rng(52);
         for case in cases() {
             let mut host = Host::new(&mut random, case);
             let d = case.head_dim;
@@ -256,7 +259,7 @@ fn an_fp8_cache_holds_the_codes_of_the_f32_rows() {
 fn a_rows_bits_do_not_depend_on_its_window() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(53);
+        let mut random = Rng(53);
         let case = Case { norms: true, biases: true, rows: 5, ..cases()[0] };
         let host = Host::new(&mut random, case);
         let (whole, _) = run(context, &kernels, case, &host, KvFormat::Fp8);
@@ -277,10 +280,10 @@ fn positions_and_shapes_that_do_not_fit_are_refused() {
         let mut cache = cache(context, layout);
         let rows = DeviceBuffer::from_slice(context, &[bf16::ONE; 2 * 4 * 64]).unwrap();
         let mut queries = DeviceBuffer::<bf16>::uninit(context, 2 * 2 * 64).unwrap();
-        let table = RopeTable::new(&kernels, &RopeTable::frequencies(64, 1e4), 1.0, 50).unwrap();
-        let other = RopeTable::new(&kernels, &RopeTable::frequencies(128, 1e4), 1.0, 64).unwrap();
-        let mut run = |start: usize, numbers: usize, table: Option<&RopeTable>| {
-            let steps = HeadSteps { rope: table.map(|t| (t, Pairing::Halves)), ..HeadSteps::default() };
+        let table = DeviceRopeTable::new(&kernels, &DeviceRopeTable::frequencies(64, 1e4), 1.0, 50).unwrap();
+        let other = DeviceRopeTable::new(&kernels, &DeviceRopeTable::frequencies(128, 1e4), 1.0, 64).unwrap();
+        let mut run = |start: usize, numbers: usize, table: Option<&DeviceRopeTable>| {
+            let steps = HeadSteps { rope: table.map(|t| (t, RopeOrder::Halves)), ..HeadSteps::default() };
             let from = Projections::Joined(rows.slice(0..numbers).unwrap());
             let out = &mut queries.as_mut_slice();
             rope_kv(&kernels, &stream, [2, 2], start, from, &steps, out, &mut cache)
@@ -297,6 +300,9 @@ fn positions_and_shapes_that_do_not_fit_are_refused() {
         );
         let KvStorage::Bf16 { keys, .. } = cache.storage() else { panic!() };
         assert!(keys.to_vec().unwrap().iter().all(|v| *v == bf16::MAX));
-        assert!(matches!(RopeTable::new(&kernels, &[1.0; 40], 1.0, 4), Err(Error::HeadDim { got: 80, .. })));
+        assert!(matches!(
+            DeviceRopeTable::new(&kernels, &[1.0; 40], 1.0, 4),
+            Err(Error::HeadDim { got: 80, .. })
+        ));
     });
 }

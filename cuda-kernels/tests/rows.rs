@@ -8,16 +8,17 @@ mod gpu;
 mod matrices;
 
 use common::prefill::exact_sum;
-use common::{Random, half_bf16_unit};
+use common::{Activations as _, half_bf16_unit};
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
 use halfbyte_cuda_kernels::{
-    Error, Format, Kernels, Prepared, PromptInputs, PromptPrecision, RmsNorm, Sums, Weights, add,
+    DeviceWeights, Error, Kernels, Prepared, PromptInputs, PromptPrecision, RmsNorm, Sums, WeightFormat, add,
     add_rms_norm, embed, reference, rms_norm, swiglu,
 };
 use halfbyte_q4::affine::GroupSize;
+use halfbyte_testing::Rng;
 use matrices::every_format;
 
 const U: f64 = 1.0 / (1 << 24) as f64;
@@ -59,8 +60,8 @@ fn normed(
     Normed { x: x.to_vec().unwrap(), y: y.to_vec().unwrap(), sums: sums.to_vec().unwrap() }
 }
 
-fn weights(random: &mut Random, width: usize) -> Vec<f32> {
-    (0..width).map(|_| 1.0 + random.unit()).collect()
+fn weights(random: &mut Rng, width: usize) -> Vec<f32> {
+    (0..width).map(|_| 1.0 + random.f32()).collect()
 }
 
 fn assert_sums(sums: &[f32], y: &[bf16], [rows, width]: [usize; 2], group: GroupSize) {
@@ -77,7 +78,7 @@ fn norms_are_within_their_bound_of_f64_and_their_sums_exact() {
     let config = EmulatorConfig { seed: 41, ..EmulatorConfig::default() };
     on_gpu(config, |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(41);
+        let mut random = Rng(41);
         let mut worst = 0f64;
         for (rows, width) in
             [(1, 8), (5, 64), (7, 576), (4, 1024), (3, 1032), (2, 2176), (1, 5120), (1, 16_384)]
@@ -117,7 +118,7 @@ fn the_sum_and_the_norm_in_one_have_the_bits_of_both() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut random = Random(42);
+        let mut random = Rng(42);
         for width in [320, 1280] {
             let rows = 3;
             let norm = RmsNorm { rows, width, epsilon: 1e-5 };
@@ -147,7 +148,7 @@ fn the_sum_and_the_norm_in_one_have_the_bits_of_both() {
 fn numbers_that_are_not_finite_stay_in_their_row() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(43);
+        let mut random = Rng(43);
         for width in [96, 1056] {
             let norm = RmsNorm { rows: 4, width, epsilon: 1e-5 };
             let mut x = bf16s(&mut random, 4 * width, 1.0);
@@ -175,7 +176,7 @@ fn a_prompt_whose_sums_came_from_the_norm_or_swiglu_has_the_same_product() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut random = Random(44);
+        let mut random = Rng(44);
         let (rows, k, n) = (6, 256, 24);
         let gate_up = DeviceBuffer::from_slice(context, &bf16s(&mut random, rows * 2 * k, 1.0)).unwrap();
         let w = DeviceBuffer::from_slice(context, &weights(&mut random, k)).unwrap();
@@ -230,7 +231,7 @@ fn swiglu_is_within_a_rounding_of_f64_and_its_sums_exact() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut random = Random(45);
+        let mut random = Rng(45);
         for (rows, width) in [(3, 1152), (5, 96), (1, 40)] {
             let gate_up = random.activations(rows * 2 * width);
             let from = DeviceBuffer::from_slice(context, &gate_up).unwrap();
@@ -260,7 +261,7 @@ fn embeddings_are_the_tables_rows_rounded_once_and_nan_beyond_it() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut random = Random(46);
+        let mut random = Rng(46);
         let tokens = [3u32, 0, 11, 12, u32::MAX, 3];
         let ids = DeviceBuffer::from_slice(context, &tokens).unwrap();
         for k in [256, 1152, 40] {
@@ -308,8 +309,8 @@ fn wrong_arguments_are_refused_before_anything_is_queued() {
         assert_eq!(sums.to_vec().unwrap(), [-1.0; 8]);
         assert!(y.to_vec().unwrap().iter().all(|v| v.is_nan()));
 
-        let table = Weights::from_bf16(&kernels, 4, 16, &[bf16::ONE; 64]).unwrap();
-        assert_eq!(table.format(), Format::Bf16);
+        let table = DeviceWeights::from_bf16(&kernels, 4, 16, &[bf16::ONE; 64]).unwrap();
+        assert_eq!(table.format(), WeightFormat::Bf16);
         let ids = DeviceBuffer::from_slice(context, &[0u32; 3]).unwrap();
         let got = embed(&kernels, &stream, &table, ids.as_slice(), &mut y.slice_mut(0..47).unwrap());
         assert_eq!(got, length("the rows of an embedding", 48, 47));

@@ -5,11 +5,11 @@
 mod common;
 mod gpu;
 
-use common::Random;
 use gpu::on_gpu;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::{Draw, Error, Kernels, Sampler, reference};
+use halfbyte_cuda_kernels::{DeviceSampler, Draw, Error, Kernels, reference};
+use halfbyte_testing::Rng;
 
 fn sample(
     context: &Context,
@@ -21,7 +21,7 @@ fn sample(
     let stream = Stream::legacy_default(context);
     let logits = DeviceBuffer::from_slice(context, logits).unwrap();
     let mut tokens = DeviceBuffer::<u32>::uninit(context, draws.len()).unwrap();
-    let mut sampler = Sampler::new(kernels, vocabulary).unwrap();
+    let mut sampler = DeviceSampler::new(kernels, vocabulary).unwrap();
     sampler.sample(&stream, draws, logits.as_slice(), &mut tokens.as_mut_slice()).unwrap();
     tokens.to_vec().unwrap()
 }
@@ -32,7 +32,7 @@ fn twin(vocabulary: usize, logits: &[f32], draws: &[Draw]) -> Vec<u32> {
 }
 
 /// Rules of every kind, at any seed and position.
-fn draws(random: &mut Random, rows: usize) -> Vec<Draw> {
+fn draws(random: &mut Rng, rows: usize) -> Vec<Draw> {
     (0..rows)
         .map(|r| Draw {
             temperature: [0.0, 0.7, 1.0, 5.0][r % 4],
@@ -48,14 +48,14 @@ fn every_token_is_the_twins() {
     let config = EmulatorConfig { seed: 61, ..EmulatorConfig::default() };
     on_gpu(config, |context, _| {
         let kernels = Kernels::new(context).unwrap();
-        let mut random = Random(61);
+        let mut random = Rng(61);
         // Less than a vector, a slice and a rest, rows that are not aligned, three slices with few distinct logits.
         for (vocabulary, rows, levels) in
             [(3, 4, 0), (100, 8, 0), (4097, 4, 0), (4101, 4, 7), (9000, 4, 3), (12_288, 4, 0)]
         {
             let logits: Vec<f32> = (0..rows * vocabulary)
                 .map(|_| match levels {
-                    0 => random.unit() * 12.0,
+                    0 => random.f32() * 12.0,
                     // Ties, in the thousands.
                     _ => random.below(levels) as f32 - 2.0,
                 })
@@ -136,7 +136,7 @@ fn wrong_draws_are_refused_before_anything_is_queued() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut sampler = Sampler::new(&kernels, 8).unwrap();
+        let mut sampler = DeviceSampler::new(&kernels, 8).unwrap();
         let logits = DeviceBuffer::from_slice(context, &[1.0f32; 16]).unwrap();
         let mut tokens = DeviceBuffer::from_slice(context, &[7u32; 2]).unwrap();
         let mut run = |draws: &[Draw], numbers: usize| {
@@ -154,6 +154,6 @@ fn wrong_draws_are_refused_before_anything_is_queued() {
         let got = run(&[Draw::GREEDY; 2], 15);
         assert_eq!(got, Err(Error::Length { what: "the logits", expected: 16, got: 15 }));
         assert_eq!(tokens.to_vec().unwrap(), [7; 2]);
-        assert!(matches!(Sampler::new(&kernels, 524_289), Err(Error::TooLarge { .. })));
+        assert!(matches!(DeviceSampler::new(&kernels, 524_289), Err(Error::TooLarge { .. })));
     });
 }

@@ -5,9 +5,10 @@
 
 mod common;
 
-use common::{Arg, Device, Random};
+use common::{Arg, Device};
 use halfbyte_cuda_emulator::FaultKind;
 use halfbyte_cuda_kernels::{Draw, reference};
+use halfbyte_testing::Rng;
 
 /// Ten slices, the last of them short, and rows that do not start at a vector.
 const VOCABULARY: usize = 9 * 4096 + 101;
@@ -21,13 +22,13 @@ struct Row {
 
 /// Rows on which the mistakes below show.
 fn rows() -> Vec<Row> {
-    let mut random = Random(70);
+    let mut random = Rng(70);
     let draw = |temperature, top_k, position| Draw { temperature, top_k, seed: 7, position };
     let mut all = Vec::new();
     let mut row = |logits: Vec<f32>, draw: Draw| all.push(Row { logits, draw });
     // The largest in the second slice, in the ninth, in the tenth.
     for token in [5_000, 8 * 4096 + 9, VOCABULARY - 1] {
-        let mut logits: Vec<f32> = (0..VOCABULARY).map(|_| random.unit() * 3.0).collect();
+        let mut logits: Vec<f32> = (0..VOCABULARY).map(|_| random.f32() * 3.0).collect();
         logits[token] = 20.0;
         row(logits, Draw::GREEDY);
     }
@@ -44,7 +45,7 @@ fn rows() -> Vec<Row> {
     // Draws from a few of many equals, from the best 32, from all.
     for position in 0..4 {
         row(ties.clone(), draw(5.0, 20, position));
-        let logits: Vec<f32> = (0..VOCABULARY).map(|_| random.unit() * 4.0).collect();
+        let logits: Vec<f32> = (0..VOCABULARY).map(|_| random.f32() * 4.0).collect();
         row(logits.clone(), draw(2.0, 32, position));
         row(logits, draw(1.0, 0, position));
     }

@@ -1,14 +1,15 @@
-//! The gradients of a stack of MLP layers on one stream and on two: the same bits, as long as nobody forgets to wait.
+//! The gradients of a stack of MLP layers on one stream and on two: the same bits, as long as every wait is in its place.
 
 mod common;
 mod gpu;
 
-use common::Random;
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer};
 use halfbyte_cuda_emulator::{EmulatorConfig, Schedule};
-use halfbyte_cuda_kernels::{Kernels, Layout, Mark, Output, Streams, add, matmul, swiglu, swiglu_backward};
+use halfbyte_cuda_kernels::training::{Mark, Streams, swiglu_backward};
+use halfbyte_cuda_kernels::{Kernels, Layout, MatmulOutput, add, matmul, swiglu};
+use halfbyte_testing::Rng;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -60,7 +61,7 @@ struct Problem {
 }
 
 fn problem(seed: u64) -> Problem {
-    let mut random = Random(seed);
+    let mut random = Rng(seed);
     let weights =
         (0..LAYERS).map(|_| [bf16s(&mut random, 2 * F * D, 0.2), bf16s(&mut random, D * F, 0.2)]).collect();
     Problem { weights, x: bf16s(&mut random, M * D, 1.0), dy: bf16s(&mut random, M * D, 1.0) }
@@ -118,7 +119,7 @@ fn forward(
     let on = streams.current();
     let (x, w13, w2) = (layer.x.as_slice(), layer.w13.as_slice(), layer.w2.as_slice());
     let gate_up = layer.gate_up.as_mut_slice();
-    matmul(kernels, on, Layout::Nt, [M, 2 * F, D], x, w13, &mut Output::Bf16(gate_up))?;
+    matmul(kernels, on, Layout::Nt, [M, 2 * F, D], x, w13, &mut MatmulOutput::Bf16(gate_up))?;
     swiglu(kernels, on, [M, F], layer.gate_up.as_slice(), &mut layer.h.as_mut_slice(), None)?;
     let mut mlp = DeviceBuffer::uninit(context, M * D)?;
     matmul(
@@ -128,7 +129,7 @@ fn forward(
         [M, D, F],
         layer.h.as_slice(),
         w2,
-        &mut Output::Bf16(mlp.as_mut_slice()),
+        &mut MatmulOutput::Bf16(mlp.as_mut_slice()),
     )?;
     let mut y = DeviceBuffer::uninit(context, M * D)?;
     add(kernels, on, x, mlp.as_slice(), &mut y.as_mut_slice())?;
@@ -174,7 +175,7 @@ fn backward(
         if keep(Dependency::ForkAtTheOutput) {
             streams.fork()?;
         }
-        let dh_out = &mut Output::Bf16(dh.as_mut_slice());
+        let dh_out = &mut MatmulOutput::Bf16(dh.as_mut_slice());
         matmul(
             kernels,
             streams.current(),
@@ -185,7 +186,7 @@ fn backward(
             dh_out,
         )?;
         streams.on2();
-        let dw2 = &mut Output::AddF32(layer.dw2.as_mut_slice());
+        let dw2 = &mut MatmulOutput::AddF32(layer.dw2.as_mut_slice());
         matmul(kernels, streams.current(), Layout::Tn, [D, F, M], dy.as_slice(), layer.h.as_slice(), dw2)?;
         streams.back(output_read)?;
 
@@ -198,10 +199,10 @@ fn backward(
         if keep(Dependency::ForkAtTheActivation) {
             streams.fork()?;
         }
-        let (d, dx_out) = (d_gate_up.as_slice(), &mut Output::Bf16(dx.as_mut_slice()));
+        let (d, dx_out) = (d_gate_up.as_slice(), &mut MatmulOutput::Bf16(dx.as_mut_slice()));
         matmul(kernels, streams.current(), Layout::Nn, [M, D, 2 * F], d, layer.w13.as_slice(), dx_out)?;
         streams.on2();
-        let dw13 = &mut Output::AddF32(layer.dw13.as_mut_slice());
+        let dw13 = &mut MatmulOutput::AddF32(layer.dw13.as_mut_slice());
         matmul(kernels, streams.current(), Layout::Tn, [2 * F, D, M], d, layer.x.as_slice(), dw13)?;
         streams.back(gate_up_read)?;
 

@@ -8,12 +8,13 @@ mod gpu;
 #[path = "../examples/train_step/model.rs"]
 mod model;
 
-use common::Random;
 use gpu::on_gpu;
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer};
 use halfbyte_cuda_emulator::{EmulatorConfig, Schedule};
-use halfbyte_cuda_kernels::{AdamW, Kernels, Streams};
+use halfbyte_cuda_kernels::Kernels;
+use halfbyte_cuda_kernels::training::{AdamW, Streams};
+use halfbyte_testing::Rng;
 use model::{Model, Shape};
 
 const SHAPE: Shape =
@@ -21,8 +22,8 @@ const SHAPE: Shape =
 
 /// A model, and a sequence with its continuation.
 fn start(context: &Context, shape: Shape) -> (Model, DeviceBuffer<u32>, DeviceBuffer<u32>) {
-    let mut random = Random(91);
-    let model = Model::new(&Kernels::new(context).unwrap(), shape, || random.unit()).unwrap();
+    let mut random = Rng(91);
+    let model = Model::new(&Kernels::new(context).unwrap(), shape, || random.f32()).unwrap();
     let mut text = vec![1u32];
     for i in 0..shape.rows {
         text.push((text[i] * 5 + i as u32 % 3) % shape.vocabulary as u32);

@@ -5,15 +5,16 @@
 mod common;
 mod gpu;
 
-use common::{Random, half_bf16_unit};
+use common::half_bf16_unit;
 use gpu::{bf16s, on_gpu};
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_emulator::EmulatorConfig;
-use halfbyte_cuda_kernels::{
-    AdamState, AdamW, Error, Kernels, NormGradients, Pairing, RmsNorm, RopeTable, cross_entropy,
-    embed_backward, reference, rms_norm_backward, rope_backward,
+use halfbyte_cuda_kernels::training::{
+    AdamState, AdamW, NormGradients, cross_entropy, embed_backward, rms_norm_backward, rope_backward,
 };
+use halfbyte_cuda_kernels::{DeviceRopeTable, Error, Kernels, RmsNorm, RopeOrder, reference};
+use halfbyte_testing::Rng;
 
 const U: f64 = 1.0 / (1 << 24) as f64;
 
@@ -30,9 +31,9 @@ fn adamw_follows_f64_over_steps_and_keeps_a_spoilt_gradient_to_its_weight() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut random = Random(71);
+        let mut random = Rng(71);
         for n in [1030, 4, 3] {
-            let start: Vec<f32> = (0..n).map(|_| random.unit()).collect();
+            let start: Vec<f32> = (0..n).map(|_| random.f32()).collect();
             let mut weights = upload(context, &start);
             let (mut first, mut second) =
                 (DeviceBuffer::zeroed(context, n).unwrap(), DeviceBuffer::zeroed(context, n).unwrap());
@@ -41,8 +42,8 @@ fn adamw_follows_f64_over_steps_and_keeps_a_spoilt_gradient_to_its_weight() {
             for step in 1..=5 {
                 let settings = AdamW { rate: 0.01, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, decay: 0.1, step };
                 // Gradients of many sizes; one that is not a number at the last step.
-                let scale = |random: &mut Random| 2f32.powi(random.below(20) as i32 - 14);
-                let mut g: Vec<f32> = (0..n).map(|_| random.unit() * scale(&mut random)).collect();
+                let scale = |random: &mut Rng| 2f32.powi(random.below(20) as i32 - 14);
+                let mut g: Vec<f32> = (0..n).map(|_| random.f32() * scale(&mut random)).collect();
                 if step == 5 {
                     g[1] = f32::NAN;
                 }
@@ -80,9 +81,9 @@ fn the_loss_and_its_gradient_are_within_their_bounds_of_f64() {
     on_gpu(config, |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut random = Random(72);
+        let mut random = Rng(72);
         for (rows, n) in [(3, 4), (4, 1000), (2, 5000)] {
-            let mut logits: Vec<f32> = (0..rows * n).map(|_| random.unit() * 20.0).collect();
+            let mut logits: Vec<f32> = (0..rows * n).map(|_| random.f32() * 20.0).collect();
             logits[2] = f32::NEG_INFINITY;
             let mut targets: Vec<u32> = (0..rows).map(|_| random.below(n) as u32).collect();
             targets[0] = 1;
@@ -138,11 +139,11 @@ fn the_norms_gradients_are_within_their_bounds_of_f64() {
     on_gpu(config, |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut random = Random(73);
+        let mut random = Rng(73);
         for (rows, width, add) in [(5, 72, false), (37, 200, true), (2, 2056, true)] {
             let norm = RmsNorm { rows, width, epsilon: 1e-5 };
             let (x, dy) = (bf16s(&mut random, rows * width, 1.0), bf16s(&mut random, rows * width, 1.0));
-            let w: Vec<f32> = (0..width).map(|_| 1.0 + random.unit()).collect();
+            let w: Vec<f32> = (0..width).map(|_| 1.0 + random.f32()).collect();
             let (old, old_weights) = (bf16s(&mut random, rows * width, 1.0), vec![3.0f32; width]);
             let (mut dx, mut dw) = (upload(context, &old), upload(context, &old_weights));
             let mut inverses = DeviceBuffer::<f32>::uninit(context, rows).unwrap();
@@ -192,11 +193,11 @@ fn embeddings_gradients_are_summed_in_the_order_of_the_rows() {
         on_gpu(config, |context, _| {
             let kernels = Kernels::new(context).unwrap();
             let stream = Stream::legacy_default(context);
-            let mut random = Random(seed);
+            let mut random = Rng(seed);
             for (rows, table, width) in [(300, 7, 40), (5, 3, 2064), (1, 1, 8)] {
                 let tokens: Vec<u32> = (0..rows).map(|_| random.below(table + 1) as u32).collect();
                 let dy = bf16s(&mut random, rows * width, 1.0);
-                let old: Vec<f32> = (0..table * width).map(|_| random.unit()).collect();
+                let old: Vec<f32> = (0..table * width).map(|_| random.f32()).collect();
                 let mut dw = upload(context, &old);
                 let (ids, d) = (upload(context, &tokens), upload(context, &dy));
                 let to = &mut dw.as_mut_slice();
@@ -218,24 +219,24 @@ fn rotary_gradients_turn_back() {
     on_gpu(EmulatorConfig::default(), |context, _| {
         let kernels = Kernels::new(context).unwrap();
         let stream = Stream::legacy_default(context);
-        let mut random = Random(77);
-        for (pairing, d, heads) in [(Pairing::Halves, 64, 3), (Pairing::Adjacent, 128, 17)] {
+        let mut random = Rng(77);
+        for (order, d, heads) in [(RopeOrder::Halves, 64, 3), (RopeOrder::Adjacent, 128, 17)] {
             let (rows, start) = (2, 40);
-            let frequencies = RopeTable::frequencies(d, 10_000.0);
-            let table = RopeTable::new(&kernels, &frequencies, 1.0, 64).unwrap();
+            let frequencies = DeviceRopeTable::frequencies(d, 10_000.0);
+            let table = DeviceRopeTable::new(&kernels, &frequencies, 1.0, 64).unwrap();
             let host = bf16s(&mut random, rows * heads * d, 1.0);
             let mut gradient = upload(context, &host);
             let to = &mut gradient.as_mut_slice();
-            rope_backward(&kernels, &stream, [rows, heads], start, (&table, pairing), to).unwrap();
+            rope_backward(&kernels, &stream, [rows, heads], start, (&table, order), to).unwrap();
             let got = gradient.to_vec().unwrap();
             for (i, head) in host.chunks(d).enumerate() {
                 // The transposed rotation: turned by the opposite frequencies.
                 let mut want = wide(head);
                 let back: Vec<f64> = frequencies.iter().map(|f| -f).collect();
-                reference::rotate(&mut want, &back, start + i / heads, pairing);
+                reference::rotate(&mut want, &back, start + i / heads, order);
                 for (got, want) in got[i * d..].iter().zip(&want) {
                     let bound = half_bf16_unit(*want) * 1.001 + 4.0 * U * 6.0;
-                    assert!((got.to_f64() - want).abs() <= bound, "{pairing:?}, head {i}: {got} {want}");
+                    assert!((got.to_f64() - want).abs() <= bound, "{order:?}, head {i}: {got} {want}");
                 }
             }
         }
@@ -261,8 +262,8 @@ fn wrong_arguments_are_refused() {
         let mut dw = upload(context, &[0.0f32; 64]);
         let got = embed_backward(&kernels, &stream, 24, ids.as_slice(), b.as_slice(), &mut dw.as_mut_slice());
         assert!(matches!(got, Err(Error::Length { expected: 48, got: 64, .. })));
-        let table = RopeTable::new(&kernels, &RopeTable::frequencies(16, 1e4), 1.0, 3).unwrap();
-        let turn = (&table, Pairing::Halves);
+        let table = DeviceRopeTable::new(&kernels, &DeviceRopeTable::frequencies(16, 1e4), 1.0, 3).unwrap();
+        let turn = (&table, RopeOrder::Halves);
         let got = rope_backward(&kernels, &stream, [4, 1], 0, turn, &mut gradient.as_mut_slice());
         assert_eq!(got, Err(Error::Position { what: "the rotary table", end: 3, start: 0, rows: 4 }));
         let settings = AdamW { rate: 0.1, beta1: 0.9, beta2: 0.9, epsilon: 1e-8, decay: 0.0, step: 0 };

@@ -7,37 +7,23 @@ use halfbyte_q4::gptq::{Factor, Options, Order, Scales, affine_rows, q4_0_rows, 
 use halfbyte_q4::{
     BlockQ4_0, BlockQ4_1, Error, GROUP, dequantize_row_q4_0, dequantize_row_q4_1, q4_row_fit, q4_row_optimal,
 };
+use halfbyte_testing::Rng;
 
 const DAMPING: f64 = 0.01;
 
-/// A seeded generator of numbers about 0 (xorshift64*), near enough to normal.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f64 {
-        let mut sum = 0.0;
-        for _ in 0..12 {
-            self.0 ^= self.0 >> 12;
-            self.0 ^= self.0 << 25;
-            self.0 ^= self.0 >> 27;
-            sum += (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1u64 << 53) as f64;
-        }
-        sum - 6.0
-    }
-}
-
 /// Second moments of inputs whose columns share a few causes and differ in size.
-fn moments(n: usize, random: &mut Random) -> Vec<f64> {
+fn moments(n: usize, rng: &mut Rng) -> Vec<f64> {
     let causes = 8;
-    let mix: Vec<f64> = (0..n * causes).map(|_| random.next()).collect();
-    let size: Vec<f64> = (0..n).map(|_| (0.7 * random.next()).exp()).collect();
+    let mix: Vec<f64> = (0..n * causes).map(|_| f64::from(rng.normal())).collect();
+    let size: Vec<f64> = (0..n).map(|_| (0.7 * f64::from(rng.normal())).exp()).collect();
     let mut h = vec![0.0; n * n];
     for _ in 0..2 * n {
-        let cause: Vec<f64> = (0..causes).map(|_| random.next()).collect();
+        let cause: Vec<f64> = (0..causes).map(|_| f64::from(rng.normal())).collect();
         let x: Vec<f64> = (0..n)
             .map(|i| {
                 size[i]
-                    * (cause.iter().zip(&mix[i * causes..]).map(|(a, b)| a * b).sum::<f64>() + random.next())
+                    * (cause.iter().zip(&mix[i * causes..]).map(|(a, b)| a * b).sum::<f64>()
+                        + f64::from(rng.normal()))
             })
             .collect();
         for i in 0..n {
@@ -49,8 +35,8 @@ fn moments(n: usize, random: &mut Random) -> Vec<f64> {
     h
 }
 
-fn weights(len: usize, random: &mut Random) -> Vec<f32> {
-    (0..len).map(|_| (0.02 * random.next()) as f32).collect()
+fn weights(len: usize, rng: &mut Rng) -> Vec<f32> {
+    (0..len).map(|_| (0.02 * rng.normal())).collect()
 }
 
 fn damped(h: &[f64], n: usize) -> Vec<f64> {
@@ -121,9 +107,9 @@ fn codes_are_those_of_the_textbook() {
     let n = 3 * GROUP;
     for seed in 1..6 {
         println!("seed {seed}");
-        let mut random = Random(seed);
-        let h = moments(n, &mut random);
-        let w = weights(n, &mut random);
+        let mut rng = Rng(seed);
+        let h = moments(n, &mut rng);
+        let w = weights(n, &mut rng);
         for scales in [Scales::Nearest, Scales::Compensated] {
             let mut out = [BlockQ4_0::ZERO; 3];
             q4_0_rows(&factor(&h, n, GROUP, Order::Natural), &w, scales, &mut out).unwrap();
@@ -136,9 +122,9 @@ fn codes_are_those_of_the_textbook() {
 #[test]
 fn the_report_is_the_output_error_and_each_refinement_lowers_it() {
     let (n, rows) = (4 * GROUP, 70);
-    let mut random = Random(7);
-    let h = moments(n, &mut random);
-    let w = weights(rows * n, &mut random);
+    let mut rng = Rng(7);
+    let h = moments(n, &mut rng);
+    let w = weights(rows * n, &mut rng);
     let damped = damped(&h, n);
     let importance: Vec<f32> = (0..n).map(|i| h[i * n + i] as f32).collect();
     let error = |out: &[BlockQ4_0]| -> f64 {
@@ -172,10 +158,10 @@ fn the_report_is_the_output_error_and_each_refinement_lowers_it() {
 #[test]
 fn without_correlations_it_is_the_fit() {
     let (n, rows) = (2 * GROUP, 20);
-    let mut random = Random(8);
+    let mut rng = Rng(8);
     let mut h = vec![0.0; n * n];
     (0..n).for_each(|i| h[i * n + i] = 3.0);
-    let w = weights(rows * n, &mut random);
+    let w = weights(rows * n, &mut rng);
     let sse = |out: &[BlockQ4_0]| -> f64 {
         let mut back = vec![0.0; w.len()];
         dequantize_row_q4_0(out, &mut back).unwrap();
@@ -195,9 +181,9 @@ fn without_correlations_it_is_the_fit() {
 #[test]
 fn rows_do_not_see_each_other() {
     let (n, rows) = (2 * GROUP, 130);
-    let mut random = Random(9);
-    let h = moments(n, &mut random);
-    let w = weights(rows * n, &mut random);
+    let mut rng = Rng(9);
+    let h = moments(n, &mut rng);
+    let w = weights(rows * n, &mut rng);
     let factor = factor(&h, n, GROUP, Order::Activation);
     let mut together = vec![BlockQ4_0::ZERO; rows * 2];
     q4_0_rows(&factor, &w, Scales::Compensated, &mut together).unwrap();
@@ -211,11 +197,11 @@ fn rows_do_not_see_each_other() {
 #[test]
 fn two_parameters_do_better_than_one() {
     let (n, rows) = (4 * GROUP, 40);
-    let mut random = Random(10);
-    let h = moments(n, &mut random);
+    let mut rng = Rng(10);
+    let h = moments(n, &mut rng);
     let damped = damped(&h, n);
     // Off centre, so that an offset is of use.
-    let w: Vec<f32> = weights(rows * n, &mut random).iter().map(|w| w.abs()).collect();
+    let w: Vec<f32> = weights(rows * n, &mut rng).iter().map(|w| w.abs()).collect();
     let total = |back: &[f32]| -> f64 {
         w.chunks_exact(n).zip(back.chunks_exact(n)).map(|(w, q)| output_error(&damped, n, w, q)).sum()
     };
@@ -253,7 +239,7 @@ fn two_parameters_do_better_than_one() {
 #[test]
 fn rows_without_anything_become_plain_zeros() {
     let n = 2 * GROUP;
-    let h = moments(n, &mut Random(11));
+    let h = moments(n, &mut Rng(11));
     let factor = factor(&h, n, GROUP, Order::Activation);
     let mut out = [BlockQ4_0 { scale: half::f16::ONE, codes: [7; 16] }; 2];
     let report = q4_0_rows(&factor, &[0.0; 64], Scales::Compensated, &mut out).unwrap();
@@ -267,7 +253,7 @@ fn rows_without_anything_become_plain_zeros() {
 #[test]
 fn bad_rows_are_refused_and_nothing_is_written() {
     let n = GROUP;
-    let h = moments(n, &mut Random(12));
+    let h = moments(n, &mut Rng(12));
     let plain = factor(&h, n, GROUP, Order::Natural);
     let mark = BlockQ4_0 { scale: half::f16::ONE, codes: [0x5a; 16] };
     let refused = |w: &[f32], scales: Scales<'_>, blocks: usize| {
@@ -288,7 +274,7 @@ fn bad_rows_are_refused_and_nothing_is_written() {
     assert!(matches!(refused(&bad, Scales::Compensated, 1), Error::NonFinite { index: 9, .. }));
     bad[9] = 1e6;
     assert!(matches!(refused(&bad, Scales::Compensated, 1), Error::Overflow { .. }));
-    let wide = factor(&moments(64, &mut Random(13)), 64, 64, Order::Natural);
+    let wide = factor(&moments(64, &mut Rng(13)), 64, 64, Order::Natural);
     let error = q4_0_rows(&wide, &[0.0; 64], Scales::Nearest, &mut [mark; 2]).unwrap_err();
     assert_eq!(error.to_string(), "columns in a group of the factor: expected length 32, got 64");
     let (mut s, mut b) = ([half::f16::ZERO; 1], [half::f16::ZERO; 1]);

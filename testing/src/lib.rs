@@ -1,8 +1,14 @@
-//! What the tests of several crates share: where the models and the recorded values are.
+//! What the tests of several crates share: a seeded generator, and where the models and the recorded values are.
 //!
-//! It depends on no other crate of the workspace, so that each of them can use it in its tests.
+//! It depends on no other crate of the workspace, so that each of them can use it in its tests. It is not published: the
+//! packages of the other crates have no tests, and cargo leaves a development dependency without a version out of a
+//! package.
 
 #![forbid(unsafe_code)]
+
+mod rng;
+
+pub use rng::Rng;
 
 use serde_json::Value;
 use std::path::PathBuf;

@@ -5,6 +5,7 @@
 
 use crate::cuda_compiler::{Compiler, output_of};
 use crate::ptx::kernels_crate;
+use crate::ptx_text::{self, Block};
 use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -40,13 +41,6 @@ const ARCHITECTURES: [Architecture; 6] = [
     Architecture { name: "sm_121", threads: 1536, blocks: 24, shared_kib: 100 },
 ];
 
-/// What a launch gives an entry point: its threads and dynamic shared memory, as the PTX states them.
-#[derive(Debug, Clone, Copy)]
-struct Block {
-    threads: u32,
-    shared: u32,
-}
-
 /// What `ptxas` made of an entry point.
 #[derive(Debug, Clone, Copy, Default)]
 struct Needs {
@@ -62,7 +56,7 @@ impl Architecture {
         let warps = block.threads.div_ceil(32);
         let registers_a_warp = (needs.registers * 32).next_multiple_of(256);
         let warps_of_registers = REGISTERS / 4 / registers_a_warp.max(1) * 4;
-        let shared = (block.shared + needs.shared + 1024).next_multiple_of(128);
+        let shared = (block.shared_bytes + needs.shared + 1024).next_multiple_of(128);
         (self.threads / 32 / warps)
             .min(self.blocks)
             .min(warps_of_registers / warps)
@@ -109,26 +103,19 @@ fn texts() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The number that follows `label`.
-fn number_after(text: &str, label: &str) -> Option<u32> {
-    let rest = &text[text.find(label)? + label.len()..];
-    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
-}
-
 /// The number that precedes `label`.
 fn number_before(text: &str, label: &str) -> Option<u32> {
     text[..text.find(label)?].rsplit(' ').next()?.parse().ok()
 }
 
+/// What a launch gives every entry point, by name.
 fn blocks() -> Result<BTreeMap<String, Block>> {
     let mut blocks = BTreeMap::new();
     for path in texts()? {
         let text = std::fs::read_to_string(&path)?;
-        for body in text.split(".visible .entry ").skip(1) {
-            let name = body.split('(').next().unwrap_or_default().to_owned();
-            let threads = number_after(body, ".maxntid ").with_context(|| format!("{name}: no .maxntid"))?;
-            let shared = number_after(body, "// dynamic shared memory: ").unwrap_or(0);
-            blocks.insert(name, Block { threads, shared });
+        for name in ptx_text::entries(&text) {
+            let block = ptx_text::block(&text, name).with_context(|| format!("{name}: no .maxntid"))?;
+            blocks.insert(name.to_owned(), block);
         }
     }
     Ok(blocks)
@@ -190,7 +177,11 @@ fn contract(
     let mut text = String::from("{\n");
     for (i, (name, block)) in blocks.iter().enumerate() {
         writeln!(text, "  \"{name}\": {{")?;
-        writeln!(text, "    \"threads\": {}, \"dynamic_shared_bytes\": {},", block.threads, block.shared)?;
+        writeln!(
+            text,
+            "    \"threads\": {}, \"dynamic_shared_bytes\": {},",
+            block.threads, block.shared_bytes
+        )?;
         for (j, a) in ARCHITECTURES.iter().enumerate() {
             let n = needs
                 .get(&(name.clone(), a.name))
@@ -276,7 +267,11 @@ mod tests {
     fn occupancy_is_limited_by_the_scarcest() {
         let on = |name: &str, threads, shared, registers| {
             let needs = Needs { registers, ..Needs::default() };
-            ARCHITECTURES.iter().find(|a| a.name == name).unwrap().resident(Block { threads, shared }, needs)
+            ARCHITECTURES
+                .iter()
+                .find(|a| a.name == name)
+                .unwrap()
+                .resident(Block { threads, shared_bytes: shared }, needs)
         };
         assert_eq!(on("sm_86", 256, 0, 32), 6); // threads: 1536 / 256
         assert_eq!(on("sm_86", 32, 0, 32), 16); // blocks

@@ -15,6 +15,9 @@ mod outside;
 mod plots;
 mod pool;
 mod ptx;
+#[path = "../../cuda-kernels/src/ptx/text.rs"]
+#[allow(unreachable_pub, reason = "the library crate that has this file exports what it names")]
+mod ptx_text;
 mod quantizers;
 mod ranks;
 mod readme;

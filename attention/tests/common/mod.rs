@@ -5,30 +5,8 @@
 use core::num::NonZero;
 use halfbyte_attention::{AttentionParams, KvCache, KvType, attention, attention_with_sinks};
 use halfbyte_cpu_kernels::{Context, Isa};
+pub use halfbyte_testing::Rng;
 use halfbyte_threadpool::ThreadPool;
-
-/// A small deterministic generator (SplitMix64).
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-    /// Uniform in -1 to 1.
-    pub fn f32(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-    pub fn vec(&mut self, len: usize, size: f32) -> Vec<f32> {
-        (0..len).map(|_| self.f32() * size).collect()
-    }
-}
 
 /// Queries for the last `rows` of `positions` positions.
 #[derive(Debug)]
@@ -50,9 +28,9 @@ impl Problem {
         Self {
             params,
             sinks: Vec::new(),
-            q: rng.vec(rows * heads.0 * dim, size),
-            k: rng.vec(positions * heads.1 * dim, size),
-            v: rng.vec(positions * heads.1 * dim, 3.0),
+            q: rng.f32s(rows * heads.0 * dim, size),
+            k: rng.f32s(positions * heads.1 * dim, size),
+            v: rng.f32s(positions * heads.1 * dim, 3.0),
             rows,
             positions,
         }
@@ -67,7 +45,7 @@ impl Problem {
             self.params = self.params.with_soft_cap(Some([0.5, 5.0, 50.0][rng.below(3)])).unwrap();
         }
         if rng.below(2) == 0 {
-            self.sinks = rng.vec(self.params.n_heads(), 4.0);
+            self.sinks = rng.f32s(self.params.n_heads(), 4.0);
         }
         self.params = self.params.with_causal(rng.below(3) > 0);
         self

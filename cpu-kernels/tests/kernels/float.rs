@@ -39,7 +39,7 @@ fn every_path_is_within_the_bound_of_the_f64_twin_and_equal_to_scalar() {
         let mut rng = Rng(seed);
         let stored = format.random(rows, cols, &mut rng);
         let w = stored.rows(0, rows, cols);
-        let x = rng.vector(tokens * cols);
+        let x = rng.f32s(tokens * cols, 4.0);
         let y = gemm_everywhere(&w, &x, tokens);
         let bound = relative((cols.div_ceil(2).min(128) + 2 * cols.div_ceil(256) + 1) as f64);
         for (x, y) in x.chunks(cols).zip(y.chunks(rows)) {
@@ -57,7 +57,7 @@ fn bits_depend_on_the_row_and_the_token_alone() {
         let mut rng = Rng(seed);
         let stored = format.random(rows, cols, &mut rng);
         let w = stored.rows(0, rows, cols);
-        let x = rng.vector(tokens * cols);
+        let x = rng.f32s(tokens * cols, 4.0);
         let whole = gemm_everywhere(&w, &x, tokens);
         for ctx in everywhere().filter(|ctx| ctx.pool.threads() == 2) {
             for token in 0..tokens {
@@ -87,7 +87,7 @@ fn sums_run_in_the_documented_order() {
     let mut rng = Rng(seed);
     for cols in [1, 2, 16, 41, 256, 257, 333, 770] {
         let (rows, tokens) = (21, 19);
-        let (w, x) = (rng.vector(rows * cols), rng.vector(tokens * cols));
+        let (w, x) = (rng.f32s(rows * cols, 4.0), rng.f32s(tokens * cols, 4.0));
         let y = gemm_everywhere(&Matrix::new(Weights::F32(&w), rows, cols).unwrap(), &x, tokens);
         for (i, y) in y.into_iter().enumerate() {
             let mut total = 0f32;
@@ -158,7 +158,7 @@ fn a_nan_makes_its_token_nan_and_no_other() {
         let (rows, cols, tokens) = (18, if format.group() == 1 { 35 } else { format.group() }, 8);
         let stored = format.random(rows, cols, &mut rng);
         let w = stored.rows(0, rows, cols);
-        let mut x = rng.vector(tokens * cols);
+        let mut x = rng.f32s(tokens * cols, 4.0);
         let clean = gemm_everywhere(&w, &x, tokens);
         x[6 * cols + cols - 1] = f32::NAN;
         let y = gemm_everywhere(&w, &x, tokens);

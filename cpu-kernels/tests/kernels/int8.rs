@@ -53,7 +53,7 @@ fn every_path_is_within_the_bound_of_the_f64_twin_and_equal_to_scalar() {
         let mut rng = Rng(seed);
         let stored = format.random(rows, cols, &mut rng);
         let w = stored.rows(0, rows, cols);
-        let x = quantized(&rng.vector(tokens * cols), tokens, cols);
+        let x = quantized(&rng.f32s(tokens * cols, 4.0), tokens, cols);
         let y = gemm_everywhere(&w, &x);
         let fmas_a_group = if matches!(format, Format::Q8_0 | Format::Q4_0) { 1 } else { 2 };
         let bound = relative((cols / 32).div_ceil(2) as f64 * f64::from(fmas_a_group) + 2.0);
@@ -73,7 +73,7 @@ fn bits_depend_on_the_row_and_the_token_alone() {
         let mut rng = Rng(seed);
         let stored = format.random(rows, cols, &mut rng);
         let w = stored.rows(0, rows, cols);
-        let x = rng.vector(tokens * cols);
+        let x = rng.f32s(tokens * cols, 4.0);
         let whole = gemm_everywhere(&w, &quantized(&x, tokens, cols));
         for ctx in everywhere().filter(|ctx| ctx.pool.threads() == 2) {
             for token in 0..tokens {
@@ -154,7 +154,7 @@ fn sums_run_in_the_documented_order() {
             let cols = 32 * groups;
             let stored = format.random(rows, cols, &mut rng);
             let w = stored.rows(0, rows, cols);
-            let x = quantized(&rng.vector(tokens * cols), tokens, cols);
+            let x = quantized(&rng.f32s(tokens * cols, 4.0), tokens, cols);
             for (i, y) in gemm_everywhere(&w, &x).into_iter().enumerate() {
                 let (token, row) = (i / rows, i % rows);
                 let mut sums = [0f32; 2];
@@ -234,7 +234,7 @@ fn a_non_finite_activation_makes_its_token_nan_and_no_other() {
         let (rows, cols, tokens) = (17, 3 * format.group(), 5);
         let stored = format.random(rows, cols, &mut rng);
         let w = stored.rows(0, rows, cols);
-        let mut x = rng.vector(tokens * cols);
+        let mut x = rng.f32s(tokens * cols, 4.0);
         let clean = gemm_everywhere(&w, &quantized(&x, tokens, cols));
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             x[2 * cols + cols / 2] = bad;

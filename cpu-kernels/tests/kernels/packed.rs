@@ -196,7 +196,7 @@ fn several_products_are_those_of_each() {
         let matrices: [Matrix<'_>; 3] =
             core::array::from_fn(|i| if pack { packed[i].as_matrix() } else { plain_matrices[i] });
         for tokens in [1, 5] {
-            let x = rng.vector(tokens * cols);
+            let x = rng.f32s(tokens * cols, 4.0);
             let mut int8 = Activations::new();
             int8.quantize(&x, tokens, cols).unwrap();
             let quantized = matrices.iter().all(Matrix::supports_int8);

@@ -17,7 +17,7 @@ const INF: f32 = f32::INFINITY;
 fn rms_norm_is_within_the_bound_of_its_twin() {
     property((any::<u64>(), 1usize..300, 0usize..7), |(seed, n, rows)| {
         let mut rng = Rng(seed);
-        let (x, weight, eps) = (rng.vector(rows * n), rng.vector(n), rng.f32().abs());
+        let (x, weight, eps) = (rng.f32s(rows * n, 4.0), rng.f32s(n, 4.0), rng.f32().abs());
         let y = run_everywhere(x.len(), |ctx, y| rms_norm(ctx, &x, &weight, eps, y).unwrap());
         let bound = relative(n as f64 / 32.0 + 8.0);
         for (x, y) in x.chunks(n).zip(y.chunks(n)) {
@@ -54,7 +54,7 @@ fn rope_is_within_the_bound_of_its_twin_and_leaves_the_rest() {
         let frequencies = RopeTable::plain_frequencies(10_000.0, 2 * pairs);
         let mut table = RopeTable::new(frequencies.clone(), order);
         table.extend_to(first + rows);
-        let x = rng.vector(rows * n_heads * head_dim);
+        let x = rng.f32s(rows * n_heads * head_dim, 4.0);
         let y = run_everywhere(x.len(), |ctx, y| {
             y.copy_from_slice(&x);
             rope(ctx, y, n_heads, head_dim, &table, first).unwrap();
@@ -94,7 +94,7 @@ fn swiglu_is_within_the_bound_of_its_twin() {
     property((any::<u64>(), 0usize..10_000), |(seed, n)| {
         let mut rng = Rng(seed);
         let gate: Vec<f32> = (0..n).map(|_| rng.f32() * 87.3).collect();
-        let up = rng.vector(n);
+        let up = rng.f32s(n, 4.0);
         let y = run_everywhere(n, |ctx, y| swiglu(ctx, &gate, &up, y).unwrap());
         for i in 0..n {
             let want = reference::swiglu(gate[i], up[i]);
@@ -126,7 +126,7 @@ fn swiglu_at_the_ends() {
 fn add_assign_rounds_each_sum_once() {
     property((any::<u64>(), 0usize..10_000), |(seed, n)| {
         let mut rng = Rng(seed);
-        let (x, y) = (rng.vector(n), rng.vector(n));
+        let (x, y) = (rng.f32s(n, 4.0), rng.f32s(n, 4.0));
         let got = run_everywhere(n, |ctx, out| {
             out.copy_from_slice(&y);
             add_assign(ctx, out, &x).unwrap();
@@ -195,10 +195,10 @@ fn group(kind: usize, rng: &mut Rng) -> Vec<f32> {
         2 => (0..32).map(|i| i as f32 - 15.5).collect(),
         3 => (0..32).map(|_| rng.f32() * smallest).collect(),
         4 => (0..32).map(|_| rng.f32() * f32::MAX).collect(),
-        5 => (0..32).map(|_| f32::from_bits(rng.next() as u32)).collect(),
-        _ => rng.vector(32),
+        5 => (0..32).map(|_| f32::from_bits(rng.bits() as u32)).collect(),
+        _ => rng.f32s(32, 4.0),
     };
-    let at = rng.next() as usize % 32;
+    let at = rng.bits() as usize % 32;
     match kind {
         2 => x[at] = 127.0,
         3 => x[at] = rng.pick(&[smallest, smallest.next_down(), smallest.next_up(), f32::from_bits(1)]),
@@ -216,7 +216,7 @@ fn quantize_activations_gives_the_bits_of_the_reference_quantizer() {
         let cols = 32 * groups;
         let x: Vec<f32> = (0..rows * groups)
             .flat_map(|_| {
-                let kind = rng.next() as usize % 9;
+                let kind = rng.bits() as usize % 9;
                 group(kind, &mut rng)
             })
             .collect();
@@ -247,9 +247,10 @@ fn fused_quantizers_give_the_bits_of_their_parts() {
     // Up to 4,096 groups: more than a thread's share of a SwiGLU.
     property((any::<u64>(), 0usize..40, 1usize..100), |(seed, rows, groups)| {
         let (mut rng, cols) = (Rng(seed), 32 * groups);
-        let (mut x, weight, up) = (rng.vector(rows * cols), rng.vector(cols), rng.vector(rows * cols));
+        let (mut x, weight, up) =
+            (rng.f32s(rows * cols, 4.0), rng.f32s(cols, 4.0), rng.f32s(rows * cols, 4.0));
         if seed % 3 == 0 && rows > 0 {
-            let at = rng.next() as usize % x.len();
+            let at = rng.bits() as usize % x.len();
             x[at] = rng.pick(&[NAN, INF, -INF, f32::MAX]);
         }
         let mut want = Activations::new();

@@ -5,6 +5,7 @@ use halfbyte_cpu_kernels::{Affine, Context, Isa, Matrix, Parameters, Weights};
 use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
 use halfbyte_q8::BlockQ8_0;
+pub(crate) use halfbyte_testing::Rng;
 use halfbyte_threadpool::ThreadPool;
 use proptest::prop_oneof;
 use proptest::sample::select;
@@ -19,36 +20,6 @@ pub(crate) const U: f64 = 1.0 / (1 << 24) as f64;
 /// What `roundings` roundings in a row can do, relatively, with the higher orders that docstrings leave out.
 pub(crate) fn relative(roundings: f64) -> f64 {
     roundings * U / (1.0 - roundings * U)
-}
-
-/// A small deterministic generator (SplitMix64).
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn byte(&mut self) -> u8 {
-        (self.next() >> 40) as u8
-    }
-
-    /// In -1..1.
-    pub(crate) fn f32(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    pub(crate) fn vector(&mut self, n: usize) -> Vec<f32> {
-        (0..n).map(|_| self.f32() * 4.0).collect()
-    }
-
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[(self.next() % from.len() as u64) as usize]
-    }
 }
 
 /// Runs `test` on 60 values of `strategy`, always the same ones, and shrinks what fails.

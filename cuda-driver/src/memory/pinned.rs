@@ -127,13 +127,13 @@ fn wait(events: &Mutex<Vec<Event>>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Puts an event behind what is queued on `stream` into a list. If that cannot be, waits for the stream itself.
+/// Records an event after what is queued on `stream` and adds it to a list. If that fails, waits for the stream itself.
 fn note(events: &Mutex<Vec<Event>>, stream: &Stream) -> Result<(), Error> {
     let event = Event::new(stream.context(), Timing::Off);
     match event.and_then(|event| event.record(stream).map(|()| event)) {
         Ok(event) => {
             let mut events = events.lock().unwrap_or_else(PoisonError::into_inner);
-            // Those that have happened would pile up in a buffer that is only ever copied out of.
+            // Remove events that have happened: in a buffer that is only copied out of, they would accumulate.
             events.retain(|e| !matches!(e.is_done(), Ok(true)));
             events.push(event);
             Ok(())

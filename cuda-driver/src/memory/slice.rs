@@ -123,7 +123,7 @@ impl<T: Pod> DeviceSlice<'_, T> {
             return Ok(());
         }
         self.context.bind()?;
-        // SAFETY: both have `bytes` bytes; the pinned memory waits for what `written_by` notes before anyone sees it.
+        // SAFETY: both have `bytes` bytes; the pinned memory waits for what `written_by` notes before its elements can be seen.
         let result = unsafe {
             sys::cuMemcpyDtoHAsync_v2(dst.address().cast(), self.pointer.0, self.bytes(), stream.raw())
         };
@@ -169,7 +169,7 @@ impl<T: Pod> DeviceSliceMut<'_, T> {
             return Ok(());
         }
         self.context.bind()?;
-        // SAFETY: both have `bytes` bytes; the pinned memory waits for what `read_by` notes before anyone changes it.
+        // SAFETY: both have `bytes` bytes; the pinned memory waits for what `read_by` notes before its elements can be changed.
         let result = unsafe {
             sys::cuMemcpyHtoDAsync_v2(self.pointer.0, src.address().cast(), self.bytes(), stream.raw())
         };

@@ -170,7 +170,7 @@ impl<'a> Lowering<'_, 'a> {
                 (op, _) => *op = Op::Branch(position),
             }
         }
-        // The labels of a function's own scope were the last chance: its depth is that of its frame.
+        // A label can be defined in the function's outermost scope at the latest, whose depth is that of its frame.
         let functions_own = self.scopes.len() == self.scope_of_frame();
         match (outer.first(), self.labels.last_mut()) {
             (None, _) => Ok(()),

@@ -1,8 +1,8 @@
-//! An opcode and its modifiers, ticked off as a decoder understands them.
+//! An opcode and its modifiers, each of which is removed when a decoder has understood it.
 
 use crate::ptx::Type;
 
-/// `cvt.rn.bf16x2.f32` as an opcode and the modifiers after it. What no decoder takes is refused by name.
+/// `cvt.rn.bf16x2.f32` as an opcode and the modifiers after it. A modifier that no decoder takes is refused by name.
 #[derive(Debug, Clone)]
 pub(crate) struct Modifiers<'a> {
     text: &'a str,
@@ -67,7 +67,7 @@ impl<'a> Modifiers<'a> {
         Some(part)
     }
 
-    /// A modifier that nobody took.
+    /// A modifier that no decoder took.
     pub(crate) fn unknown(&self) -> Option<&'a str> {
         self.parts.iter().find(|(_, used)| !used).map(|(part, _)| *part)
     }

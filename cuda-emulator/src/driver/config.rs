@@ -1,4 +1,4 @@
-//! What the emulated machine is: its devices, its driver, and how its streams run.
+//! The settings of an emulated machine: its devices, its driver, and how its streams run.
 
 use crate::Options;
 use halfbyte_cuda_driver::{ComputeCapability, DriverVersion};
@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 /// default stream's. A program whose results differ between schedules lacks a dependency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Schedule {
-    /// In the order in which it was queued: no dependency can be missed.
+    /// Work runs in the order in which it was queued: no missing dependency shows.
     InOrder,
-    /// In an order drawn from the seed; some of it at once, the rest when the host waits.
+    /// Work runs in an order drawn from the seed; some of it at once, the rest when the host waits.
     Random,
-    /// A stream's work as early as the rules allow, the newest stream first and before the host goes on. It shows
+    /// Work runs as early as the rules allow, the newest stream first and before the host goes on. This shows
     /// when a side stream does not wait for what it reads.
     SideStreamsEarly,
-    /// Nothing before the host waits for it, then what it waits for alone, the oldest stream first. It shows when
-    /// nobody waits for a side stream.
+    /// Nothing runs before the host waits for it, and then only what the host waits for, the oldest stream first. This
+    /// shows when a wait for a side stream is missing.
     SideStreamsLate,
 }
 
@@ -25,7 +25,7 @@ pub enum Schedule {
 /// a driver for CUDA 13.0, streams in random order from seed 0.
 #[derive(Debug, Clone)]
 pub struct EmulatorConfig {
-    /// How many devices there are, all alike.
+    /// The number of devices, which are all alike.
     pub devices: usize,
     /// Their name.
     pub name: String,
@@ -35,9 +35,9 @@ pub struct EmulatorConfig {
     pub multiprocessors: u32,
     /// The memory of each in bytes. Host memory is taken as it is allocated, with a bit a byte besides.
     pub memory: u64,
-    /// What the driver reports. It refuses PTX of a newer version.
+    /// The CUDA version that the driver reports. It refuses PTX of a newer version.
     pub driver_version: DriverVersion,
-    /// For the order of streams and of warps. The same program on the same seed runs the same way, if it calls the
+    /// The seed of the order of streams and of warps. The same program on the same seed runs the same way, if it calls the
     /// driver
     /// from one thread.
     pub seed: u64,

@@ -1,4 +1,4 @@
-//! Machines, and which of them a thread's calls go to.
+//! Emulated machines, and the choice of the machine that a thread's calls go to.
 
 use super::config::{EmulatorConfig, Limits};
 use super::handle::{Handle, Kind};
@@ -19,7 +19,7 @@ pub(super) struct Machine {
     /// One memory a device.
     pub(super) memories: Vec<Arc<GlobalMemory>>,
     state: Mutex<State>,
-    /// Held by whoever runs operations, so that one runs at a time; taken before `state`.
+    /// A thread holds it while it runs operations, so that one thread does at a time; taken before `state`.
     pub(super) executor: Mutex<()>,
 }
 

@@ -31,7 +31,7 @@
 //!
 //! Work is queued, and runs when the host waits for it (or earlier, where the [`Schedule`] says so), in an order
 //! that keeps what the driver
-//! promises and nothing more. See `queue.rs` for the rules. What the host sees too early, it sees wrong.
+//! promises and nothing more. See `queue.rs` for the rules. Memory that the host reads too early holds wrong values.
 //! Elapsed times are virtual: 2 µs an operation, 16 GB/s between host and device, 500 GB/s within it, six warp
 //! instructions a nanosecond
 //! a multiprocessor. They make profilers testable and predict nothing.
@@ -60,7 +60,7 @@ use machine::Machine;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// What errors call the emulator.
+/// The name of the emulator in errors.
 const NAME: &str = "the CUDA emulator";
 
 /// An emulated machine. Dropping it makes its handles invalid: drop what was made on it first.
@@ -98,7 +98,7 @@ impl Emulator {
         Entered { machine: &self.machine, thread: PhantomData }
     }
 
-    /// What the machine is.
+    /// The settings of the machine.
     #[must_use]
     pub fn config(&self) -> &EmulatorConfig {
         &self.machine.config
@@ -162,7 +162,7 @@ impl Drop for Emulator {
     }
 }
 
-/// A thread's stay on a machine.
+/// A guard: while it lives, the thread's calls go to the machine that it has entered.
 #[derive(Debug)]
 pub struct Entered<'a> {
     machine: &'a Arc<Machine>,

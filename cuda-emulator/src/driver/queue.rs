@@ -1,10 +1,10 @@
 //! Streams: what is queued in them, what may run next, and what does.
 //!
-//! Nothing runs when it is queued (but for what a [`Schedule`] lets run early). When the host waits, operations
+//! Nothing runs when it is queued (except what a [`Schedule`] lets run early). When the host waits, operations
 //! are picked one at a time from the heads of
 //! the streams' queues. A head may run if
 //!
-//! - it is no wait for an event whose recording, the last one before the wait was queued, is still to come;
+//! - it is not a wait for an event whose recording (the last one queued before the wait) has not happened yet;
 //! - on the default stream: no operation queued earlier is left in a blocking stream of its context;
 //! - on a blocking stream: no operation queued earlier is left in its context's default stream.
 //!
@@ -34,7 +34,7 @@ pub(super) struct Op {
 #[derive(Debug)]
 pub(super) enum Work {
     Launch(Box<Launch>),
-    /// Bytes taken when the copy was queued.
+    /// The bytes, which were read when the copy was queued.
     WriteSnapshot {
         to: u64,
         bytes: Vec<u8>,
@@ -92,7 +92,7 @@ pub(super) struct Launch {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HostAddress(pub(super) *mut c_void);
 
-// SAFETY: whoever queues an operation with it promises, as the driver's rules ask, that it stays valid until the
+// SAFETY: the code that queues an operation with it promises, as the driver's rules ask, that it stays valid until the
 // operation has run, on whatever thread.
 unsafe impl Send for HostAddress {}
 
@@ -137,7 +137,7 @@ impl State {
         self.events.get(&event).is_none_or(|e| !e.pending.contains(&recording))
     }
 
-    /// What the head of `stream` waits for: the stream that has to move first. `None` if it may run.
+    /// The stream that the head of `stream` waits for. `None` if the head may run.
     fn held_by(&self, stream: u64) -> Option<u64> {
         let this = self.streams.get(&stream)?;
         let head = this.queue.front()?;
@@ -165,7 +165,8 @@ impl State {
         self.streams.iter().find(|(_, s)| s.queue.iter().any(is_it)).map(|(&serial, _)| serial)
     }
 
-    /// The stream that has to move for `stream` to get on: itself, or the end of the chain of what holds it.
+    /// The stream whose head has to run so that `stream` can make progress: itself, or the end of the chain of streams that it
+    /// waits for.
     fn mover(&self, mut stream: u64) -> u64 {
         // Each step goes to an operation queued earlier, so this ends.
         while let Some(other) = self.held_by(stream) {
@@ -180,7 +181,7 @@ impl State {
         waiting.filter(|&stream| self.held_by(stream).is_none()).collect()
     }
 
-    /// The stream that moves next on the way to `goal`.
+    /// The stream whose head runs next to reach `goal`.
     fn next_stream(&mut self, schedule: Schedule, goal: Goal) -> Option<u64> {
         let place = |stream: &u64| self.streams.get(stream)?.queue.front().map(|op| op.place);
         match schedule {
@@ -206,7 +207,7 @@ impl State {
         }
     }
 
-    /// The stream that moves before the host goes on, if any.
+    /// The stream whose head runs before the host goes on, if the schedule names one.
     fn eager_stream(&mut self, schedule: Schedule) -> Option<u64> {
         match schedule {
             Schedule::InOrder | Schedule::SideStreamsLate => None,
@@ -247,7 +248,7 @@ impl State {
     }
 }
 
-/// An operation on its way from the queue to its end.
+/// An operation that was taken from the queue and has not ended.
 struct Running {
     op: Op,
     context: u64,
@@ -270,7 +271,7 @@ impl Machine {
             };
             match running {
                 Some(running) => self.run(running),
-                // Only if what the goal waits for was removed meanwhile.
+                // This happens only if what the goal waits for was removed in the meantime.
                 None => return,
             }
         }
@@ -336,7 +337,7 @@ impl Machine {
         }
     }
 
-    /// Does an operation's work: the virtual nanoseconds it took, or what it did wrong.
+    /// Does an operation's work. Returns the virtual nanoseconds that it took, or its fault.
     fn perform(&self, op: &Op, stream: u64, memory: &Arc<GlobalMemory>) -> Result<u64, Box<Fault>> {
         let copied = |bytes: usize, rate: u64| OVERHEAD + bytes as u64 / rate;
         match &op.work {
@@ -396,7 +397,7 @@ impl Machine {
             params: &it.parameters,
         };
         let mut options = self.config.options.clone();
-        // Another order of warps for each launch, the same for the same place.
+        // Each launch gets its own order of warps, which depends on the launch's place in the queue.
         options.seed = (self.config.seed ^ place.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let stats = launch(&it.module, &it.kernel, &shape, memory, &options)?;
         let rate = u64::from(self.config.multiprocessors.max(1)) * WARP_INSTRUCTIONS;
@@ -414,7 +415,7 @@ impl Machine {
     }
 }
 
-/// A fault of an operation that no kernel did.
+/// The fault of an operation that is not a kernel.
 fn copy_fault(what: &str, error: &MemoryError) -> Box<Fault> {
     let kind = match error {
         MemoryError::Freed { .. } => FaultKind::UseAfterFree,
@@ -431,7 +432,7 @@ fn copy_fault(what: &str, error: &MemoryError) -> Box<Fault> {
     })
 }
 
-/// What a GPU's driver would say to a fault, or to what a fault leads to.
+/// The status that a GPU's driver would return for a fault.
 fn status_of(kind: FaultKind) -> Status {
     match kind {
         FaultKind::OutOfBounds | FaultKind::UseAfterFree | FaultKind::ReadOnly => Status::ILLEGAL_ADDRESS,

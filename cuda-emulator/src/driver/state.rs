@@ -1,4 +1,4 @@
-//! What a machine consists of: the tables behind the driver's handles.
+//! The state of a machine: the tables behind the driver's handles.
 
 use super::config::EmulatorConfig;
 use super::queue::Op;
@@ -55,7 +55,7 @@ pub(super) struct ContextState {
     pub(super) shared_config: i32,
 }
 
-/// How a stream stands to the default stream.
+/// How a stream is ordered with the default stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Default,

@@ -21,13 +21,13 @@ pub(crate) struct Barriers {
 struct State {
     /// Threads that arrived.
     threads: u32,
-    /// The same with every warp counted in full.
+    /// The same, with every warp counted as 32 threads.
     in_warps: u32,
     /// The count that the first to arrive named.
     expected: Option<u32>,
     /// Warps that arrived, and those of them that wait.
     arrived: u32,
-    /// Lanes that wait, with what they want to know.
+    /// Lanes that wait, with the result that they asked for.
     waiting: Vec<(usize, u32, BarrierKind)>,
     set: u32,
     clear: u32,
@@ -101,7 +101,7 @@ impl Block<'_> {
         Ok(Gathered::Done)
     }
 
-    /// Lets go of whoever waits at a barrier that all have reached.
+    /// Releases the lanes that wait at a barrier that all have reached.
     pub(super) fn complete_barriers(&mut self) {
         for id in 0..self.barriers.states.len() {
             self.complete_barrier(id);

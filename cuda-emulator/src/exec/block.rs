@@ -1,4 +1,4 @@
-//! A block: its warps, their turns, and its end.
+//! Runs the warps of a block in turns until all have ended.
 
 use rand_pcg::Pcg32;
 use rand_pcg::rand_core::Rng;
@@ -34,7 +34,7 @@ impl Env<'_> {
     }
 }
 
-/// A host thread's place to run blocks, one after another.
+/// What a host thread needs to run blocks, one after another.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
     pub(crate) env: &'a Env<'a>,
@@ -45,7 +45,7 @@ pub(crate) struct Block<'a> {
     pub(crate) counters: Counters,
     /// The number of the block that runs.
     number: u64,
-    /// It has read something that another block may have released.
+    /// Whether the block has read something that another block may have released.
     pub(crate) acquired: bool,
 }
 
@@ -100,7 +100,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// No warp can go on: all is done, or those that are left wait for ever.
+    /// Handles the state in which no warp can go on: either all are done, or those that are left wait forever.
     fn finish(&self) -> Result<(), Box<Fault>> {
         let Some(w) = self.warps.iter().position(|warp| warp.alive != 0) else {
             return Ok(());
@@ -124,7 +124,7 @@ impl<'a> Block<'a> {
         Err(self.fault(w, position, lane, *Problem::new(FaultKind::Deadlock, detail)))
     }
 
-    /// Says where a problem is.
+    /// Makes the fault of a problem: adds the kernel, the line, the block and the thread.
     #[cold]
     pub(crate) fn fault(&self, w: usize, position: u32, lane: usize, problem: Problem) -> Box<Fault> {
         let kernel = self.env.kernel;
@@ -143,8 +143,8 @@ impl<'a> Block<'a> {
         })
     }
 
-    /// Checks a plain access to global memory, in the allocation that warp `w` hit last, against those of others. What
-    /// is written comes with where; a value that is there already changes nothing for anyone.
+    /// Checks a plain access to global memory, in the allocation that warp `w` hit last, against those of others.
+    /// A write comes with its allocation and its bytes, since writing the value that is there already is no race.
     #[inline(always)]
     pub(crate) fn note_global<const N: usize>(
         &self,
@@ -183,7 +183,7 @@ impl<'a> Block<'a> {
         Problem::new(FaultKind::GlobalRace, detail)
     }
 
-    /// What the block did comes before what others do once they learn of it.
+    /// Notes a release: what the block did so far comes before what other blocks do after they have acquired it.
     pub(crate) fn release(&self) {
         if let Some(races) = &self.env.global.races {
             races.release(self.number);

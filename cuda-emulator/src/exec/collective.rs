@@ -1,4 +1,5 @@
-//! What lanes of a warp tell each other. The lanes that take part are here: `together` saw to it.
+//! Shuffles, votes, matches and reductions among the lanes of a warp. `together` has made sure that all lanes that take part
+//! are here.
 
 use super::block::Block;
 use super::lanes_of;
@@ -29,7 +30,7 @@ impl Block<'_> {
             };
             let from = if valid { from & 31 } else { own };
             in_range |= u32::from(valid) << lane;
-            // A lane that does not take part has nothing to give: what it has is not defined.
+            // The value of a lane that does not take part is not defined.
             out[lane] = if mask >> from & 1 == 1 { values[from as usize] } else { u32::MAX };
         }
         blend(&mut registers.words[shuffle.result as usize], &out, mask);

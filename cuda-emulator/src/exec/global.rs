@@ -70,7 +70,7 @@ impl<'a> GlobalView<'a> {
         self.allocations[allocation].size
     }
 
-    /// Refuses a read of bytes that nobody wrote.
+    /// Refuses a read of bytes that were not written.
     #[inline]
     pub(crate) fn check_read(
         &self,

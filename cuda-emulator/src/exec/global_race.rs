@@ -4,7 +4,7 @@
 //! warp, epoch of [`Order`], which of its bytes. A later plain access to one of those bytes races with it when one of
 //! the two writes and nothing orders them. Orders are: barriers, within a block; and a hand-over, which is a fence (or
 //! an operation that releases) of the first block after its access, and an atomic or volatile read by the second block
-//! before its own. Whether the two used the same flag is not looked at. Atomic, volatile and relaxed accesses take no
+//! before its own. Whether the two used the same flag is not checked. Atomic, volatile and relaxed accesses take no
 //! part themselves.
 //!
 //! What is reported is a race. Not all are: one writer and one reader are remembered, accesses that share a word but
@@ -33,8 +33,8 @@ pub(crate) struct GlobalRaces {
 #[derive(Debug)]
 struct Page {
     words: Box<[Word]>,
-    /// Of every four words, whether several blocks have read them all and none has written any: most of what kernels
-    /// read is so, and needs no other look.
+    /// Of every four words, whether several blocks have read them all and none has written any: this holds for
+    /// most of what kernels read, and such words need no further check.
     quiet: Box<[AtomicBool]>,
 }
 
@@ -53,13 +53,13 @@ struct Word {
     reader: AtomicU64,
 }
 
-/// Who accesses memory.
+/// The party that accesses memory: a block and a warp, at an epoch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Party<'a> {
     pub(crate) block: u64,
     pub(crate) warp: usize,
     pub(crate) order: &'a Order,
-    /// The block has read something that others may have released.
+    /// Whether the block has read something that others may have released.
     pub(crate) acquired: bool,
 }
 
@@ -125,7 +125,7 @@ impl GlobalRaces {
         })
     }
 
-    /// A block has put what it did before what others do once they learn of it.
+    /// Notes that a block has released what it did.
     pub(crate) fn release(&self, block: u64) {
         let count = &self.releases[block as usize];
         count.store(count.load(Relaxed).saturating_add(1), Relaxed);

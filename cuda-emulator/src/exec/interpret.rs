@@ -6,11 +6,11 @@ use super::{Problem, lanes_of};
 use crate::decode::program::{Guard, Op, Uses};
 use crate::fault::{Fault, FaultKind};
 
-/// What becomes of lanes that came to an instruction which needs company.
+/// The outcome for lanes at an instruction that needs other lanes, too.
 pub(super) enum Gathered {
-    /// All are here, and it was executed.
+    /// All lanes are here, and the instruction was executed.
     Done,
-    /// Some are missing: those that came wait.
+    /// Some lanes are missing: those that are here wait.
     Missing,
 }
 
@@ -213,7 +213,7 @@ impl Block<'_> {
             Op::Reduce(reduce) => Some(reduce.members),
             _ => None,
         };
-        // Without a mask of members, an instruction is for all lanes there are.
+        // An instruction without a member mask is for all lanes that have not exited.
         let needed = match members {
             None => u32::MAX,
             Some(register) => {

@@ -1,8 +1,8 @@
 //! Executing decoded kernels.
 //!
 //! A [`Block`](block::Block) belongs to one host thread: its warps take turns in a seeded random order. Lanes of
-//! a warp that part ways are run lowest position first, which brings them together again; an instruction that
-//! needs lanes which are elsewhere holds those that came until the others have come too, or cannot.
+//! a warp that part ways are run lowest position first, which brings them together again; at an
+//! instruction that needs more lanes than have arrived, those that have wait until the others arrive, or until they cannot.
 
 mod access;
 mod barrier;
@@ -24,7 +24,7 @@ use crate::fault::FaultKind;
 
 pub(crate) use global::GlobalView;
 
-/// What is wrong with an access, before it is known whose it is.
+/// A problem with an access, before its block and thread are known.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) kind: FaultKind,

@@ -1,4 +1,4 @@
-//! What of a block's past barriers have put before a warp's present.
+//! The order that barriers give to what the warps of a block did.
 //!
 //! Time is cut into epochs, one more each time a barrier completes. `before(w, v)` is the last epoch of warp `v` that
 //! barriers have put before what warp `w` does now: what `v` did in a later one races with it.
@@ -48,7 +48,7 @@ impl Order {
             self.before.fill([self.epoch; LANES]);
             self.floors.fill(self.epoch);
         } else {
-            // What the arriving warps knew is handed on with what they did.
+            // Order is transitive: what came before the arriving warps' work comes before the waiting warps', too.
             let mut known = [0; LANES];
             for (v, known) in known.iter_mut().enumerate().take(warps) {
                 let seen = (0..warps).filter(|w| arrived >> w & 1 == 1).map(|w| self.before[w][v]);

@@ -1,9 +1,9 @@
 //! A block's shared memory: its bytes, and for each byte a tag that says who wrote it last and one that says who
 //! read it last.
 //!
-//! A tag is an epoch of [`Order`] and a warp. A byte that nobody wrote, and one that a `cp.async` will write, have
-//! writer tags of their own, so that one comparison of the writer's tags decides most accesses: a read needs tags that
-//! are not zero and either lie before the warp's floor or are its own. What fails is looked at slowly. With
+//! A tag is an epoch of [`Order`] and a warp. A byte that was not written, and one that a `cp.async` will write,
+//! have writer tags of their own, so that one comparison of the writer's tags decides most accesses: a read needs tags
+//! that are not zero and either lie before the warp's floor or are its own. Accesses that fail it take a slow path. With
 //! whole-block barriers alone the races found are exact. Barriers of part of a block order those warps only; of
 //! several readers of a byte then one is remembered.
 
@@ -16,11 +16,11 @@ use crate::memory::POISON;
 const WARP_BITS: u32 = 6;
 /// A tag's warp when several warps read in one epoch; no warp has this number.
 const SEVERAL: u16 = (1 << WARP_BITS) - 1;
-/// The writer of a byte that nobody wrote.
+/// The writer tag of a byte that was not written.
 const NEVER: u16 = 0;
 /// An access before all that could race with it.
 const ANCIENT: u16 = 1 << WARP_BITS;
-/// The writer of a byte that a `cp.async` will write: later than every epoch.
+/// The writer tag of a byte that a `cp.async` will write: later than every epoch.
 const PENDING: u16 = u16::MAX;
 /// Epochs of tags stay below it.
 const LAST_EPOCH: u32 = (1 << (16 - WARP_BITS)) - 1;
@@ -73,7 +73,7 @@ impl Shared {
 
     fn set_limits(&mut self) {
         for (warp, limit) in self.limits.iter_mut().enumerate() {
-            // Without checks everything is over but what is pending.
+            // Without checks only pending bytes count as not over.
             let floor = if self.check_races {
                 self.order.floor(warp).saturating_sub(self.base).max(1)
             } else {
@@ -218,7 +218,7 @@ impl Shared {
         )
     }
 
-    /// Looks at each tag with the warp it names.
+    /// Checks each tag against the warp it names: the slow path.
     #[cold]
     fn examine(&self, start: usize, size: usize, warp: usize, kind: Kind) -> Result<(), Box<Problem>> {
         let writers = &self.writers[start..start + size];
@@ -281,7 +281,7 @@ impl Shared {
     pub(crate) fn synchronise(&mut self, arrived: u32, waited: u32) {
         self.order.synchronise(arrived, waited);
         if self.order.epoch() - self.base == LAST_EPOCH {
-            // Tags have run out: start again, blind to races across this point.
+            // The tags are used up: start again. Races across this point are not found.
             for tag in self.writers.iter_mut().filter(|tag| !matches!(**tag, NEVER | PENDING)) {
                 *tag = ANCIENT;
             }

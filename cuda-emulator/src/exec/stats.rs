@@ -1,4 +1,4 @@
-//! What a host thread counts while it runs blocks.
+//! The counts that a host thread keeps while it runs blocks.
 
 use crate::decode::program::Program;
 use crate::launch::LaunchStats;

@@ -59,14 +59,14 @@ impl Place<'_> {
 pub(crate) struct Group {
     pub(crate) position: u32,
     pub(crate) lanes: u32,
-    /// The first position above at which other lanes are, to be joined there.
+    /// The next higher position at which other lanes wait to be joined.
     pub(crate) limit: u32,
-    /// All lanes are held: no one will come to help these.
+    /// Whether all lanes are held, so that no other lane can join these.
     pub(crate) stuck: bool,
 }
 
 impl Warp {
-    /// Makes it the warp of that number at the start of a block.
+    /// Resets the warp to the start of a block, as the warp of that number.
     pub(crate) fn reset(&mut self, program: &Program, place: &Place<'_>, number: u32, local_bytes: usize) {
         let threads = (place.threads() - number * 32).min(32);
         self.started = if threads == 32 { FULL } else { (1 << threads) - 1 };
@@ -81,7 +81,7 @@ impl Warp {
         self.local.resize(local_bytes * LANES, POISON);
         self.local_written.clear();
         self.local_written.resize(local_bytes * LANES, false);
-        // What a register holds before it is written is as good as random.
+        // A register holds an arbitrary value before it is written.
         let poison = u32::from_ne_bytes([POISON; 4]);
         self.written.clear();
         self.written.resize(program.tracked.len(), 0);
@@ -139,7 +139,7 @@ impl Warp {
     /// Whether some lane can go on.
     pub(crate) fn runnable(&self) -> bool {
         let lanes = self.alive & !self.parked;
-        // Held lanes may yet get help from parked ones.
+        // Held lanes may still be joined by parked ones.
         lanes & !self.held != 0 || lanes != 0 && self.parked & self.alive == 0
     }
 
@@ -152,7 +152,7 @@ impl Warp {
             return None;
         }
         let candidates = if stuck { lanes } else { free };
-        // Most often nobody has parted.
+        // Most often no lanes have diverged.
         let first = self.positions[candidates.trailing_zeros() as usize];
         if lanes == FULL && self.positions == [first; LANES] {
             self.held = 0;

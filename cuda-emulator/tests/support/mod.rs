@@ -90,24 +90,6 @@ impl Params {
     }
 }
 
-/// Reproducible random words (splitmix64).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn word(&mut self) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ z >> 31) as u32
-    }
-
-    /// In [-1, 1), a multiple of 1/128: bf16 holds it exactly, and sums of products are exact in f32.
-    pub fn small(&mut self) -> f32 {
-        (self.word() % 256) as f32 / 128.0 - 1.0
-    }
-}
-
 /// The line of the first instruction that contains `text`.
 pub fn line_of(ptx: &str, text: &str) -> u32 {
     1 + ptx.lines().position(|line| line.contains(text)).unwrap_or_else(|| panic!("no `{text}`")) as u32

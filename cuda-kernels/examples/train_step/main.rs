@@ -11,7 +11,8 @@ mod model;
 
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Driver};
 use halfbyte_cuda_emulator::Emulator;
-use halfbyte_cuda_kernels::{AdamW, Kernels, Streams};
+use halfbyte_cuda_kernels::Kernels;
+use halfbyte_cuda_kernels::training::{AdamW, Streams};
 use model::{Model, Shape};
 use std::error::Error;
 use std::time::Instant;

@@ -4,12 +4,16 @@
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_kernels::attention::{
-    BackwardBuffers, Forward, Gradients, Heads, KvCache, KvFormat, KvLayout, Problem, backward, prefill,
+    AttentionParams, DeviceKvCache, KvFormat, KvLayout, Problem, prefill,
+};
+use halfbyte_cuda_kernels::training::attention::{BackwardBuffers, Forward, Gradients, backward};
+use halfbyte_cuda_kernels::training::{
+    AdamState, AdamW, Mark, NormGradients, Streams, cross_entropy, embed_backward, rms_norm_backward,
+    rope_backward, swiglu_backward,
 };
 use halfbyte_cuda_kernels::{
-    AdamState, AdamW, Error, HeadSteps, Kernels, Layout, Mark, NormGradients, Output, Pairing, Projections,
-    RmsNorm, RopeTable, Streams, add, add_assign, cross_entropy, embed_backward, embed_bf16, matmul,
-    rms_norm, rms_norm_backward, rope_backward, rope_kv, swiglu, swiglu_backward,
+    DeviceRopeTable, Error, HeadSteps, Kernels, Layout, MatmulOutput, Projections, RmsNorm, RopeOrder, add,
+    add_assign, embed_bf16, matmul, rms_norm, rope_kv, swiglu,
 };
 
 /// Extents of a model and of its one sequence; all multiples of 8, `head_dim` 64 or 128.
@@ -34,8 +38,8 @@ impl Shape {
         self.kv_heads * self.head_dim
     }
 
-    fn heads(&self) -> Heads {
-        Heads {
+    fn params(&self) -> AttentionParams {
+        AttentionParams {
             n_heads: self.heads,
             n_kv_heads: self.kv_heads,
             head_dim: self.head_dim,
@@ -91,7 +95,7 @@ struct Layer {
     x: DeviceBuffer<bf16>,
     n1: DeviceBuffer<bf16>,
     queries: DeviceBuffer<bf16>,
-    cache: KvCache,
+    cache: DeviceKvCache,
     attended: DeviceBuffer<bf16>,
     lse: DeviceBuffer<f32>,
     x2: DeviceBuffer<bf16>,
@@ -115,7 +119,7 @@ struct Scratch {
     d_attended: DeviceBuffer<bf16>,
     inverses: DeviceBuffer<f32>,
     attention: BackwardBuffers,
-    /// The second stream has read `dx`; `q`, `k` and `v`; something that nobody overwrites.
+    /// Marks that the second stream has read `dx`; `q`, `k` and `v`; and something that is not overwritten.
     dx_read: Mark,
     heads_read: Mark,
     other_read: Mark,
@@ -127,7 +131,7 @@ pub(crate) struct Model {
     pub(crate) shape: Shape,
     pub(crate) tensors: Vec<Tensor>,
     kernels: Kernels,
-    rope: RopeTable,
+    rope: DeviceRopeTable,
     layers: Vec<Layer>,
     embedding: usize,
     last_norm: usize,
@@ -180,7 +184,7 @@ impl Model {
                 x: room(context, rows * width)?,
                 n1: room(context, rows * width)?,
                 queries: room(context, rows * q_width)?,
-                cache: KvCache::new(context, layout)?,
+                cache: DeviceKvCache::new(context, layout)?,
                 attended: room(context, rows * q_width)?,
                 lse: DeviceBuffer::uninit(context, rows * shape.heads)?,
                 x2: room(context, rows * width)?,
@@ -201,13 +205,18 @@ impl Model {
             dh: room(context, rows * hidden)?,
             d_attended: room(context, rows * q_width)?,
             inverses: DeviceBuffer::uninit(context, rows)?,
-            attention: BackwardBuffers::new(context, &shape.heads(), rows)?,
+            attention: BackwardBuffers::new(context, &shape.params(), rows)?,
             dx_read: Mark::new(context)?,
             heads_read: Mark::new(context)?,
             other_read: Mark::new(context)?,
         };
         Ok(Self {
-            rope: RopeTable::new(kernels, &RopeTable::frequencies(shape.head_dim, 10_000.0), 1.0, rows)?,
+            rope: DeviceRopeTable::new(
+                kernels,
+                &DeviceRopeTable::frequencies(shape.head_dim, 10_000.0),
+                1.0,
+                rows,
+            )?,
             x: room(context, rows * width)?,
             normed: room(context, rows * width)?,
             logits: DeviceBuffer::uninit(context, rows * vocabulary)?,
@@ -238,7 +247,7 @@ impl Model {
         let norms = |i: usize| tensors[i].weights.as_slice();
         let product =
             |outputs: usize, inputs: usize, x: &DeviceBuffer<bf16>, w: usize, y: &mut DeviceBuffer<bf16>| {
-                let y = &mut Output::Bf16(y.as_mut_slice());
+                let y = &mut MatmulOutput::Bf16(y.as_mut_slice());
                 matmul(kernels, on, Layout::Nt, [rows, outputs, inputs], x.as_slice(), weights(w), y)
             };
         let ids = tokens.as_slice();
@@ -255,7 +264,7 @@ impl Model {
                 keys: scratch.k.as_slice(),
                 values: scratch.v.as_slice(),
             };
-            let steps = HeadSteps { rope: Some((rope, Pairing::Halves)), ..HeadSteps::default() };
+            let steps = HeadSteps { rope: Some((rope, RopeOrder::Halves)), ..HeadSteps::default() };
             let (queries, cache) = (&mut layer.queries.as_mut_slice(), &mut layer.cache);
             rope_kv(kernels, on, [rows, shape.heads], 0, projections, &steps, queries, cache)?;
             let problem = problem(shape, &layer.cache, &layer.queries);
@@ -274,7 +283,8 @@ impl Model {
         }
         let normed = &mut self.normed.as_mut_slice();
         rms_norm(kernels, on, shape.norm(), self.x.as_slice(), norms(self.last_norm), normed, None)?;
-        let (extents, logits) = ([rows, vocabulary, width], &mut Output::F32(self.logits.as_mut_slice()));
+        let (extents, logits) =
+            ([rows, vocabulary, width], &mut MatmulOutput::F32(self.logits.as_mut_slice()));
         matmul(kernels, on, Layout::Nt, extents, self.normed.as_slice(), weights(self.output), logits)?;
         let (losses, d_logits) = (&mut self.losses.as_mut_slice(), &mut self.d_logits.as_mut_slice());
         let (logits, targets) = (self.logits.as_slice(), targets.as_slice());
@@ -305,7 +315,7 @@ impl Model {
                      dy: &DeviceBuffer<bf16>,
                      w: &Tensor,
                      dx: &mut DeviceBuffer<bf16>| {
-            let (dy, w, dx) = (dy.as_slice(), w.copy.as_slice(), &mut Output::Bf16(dx.as_mut_slice()));
+            let (dy, w, dx) = (dy.as_slice(), w.copy.as_slice(), &mut MatmulOutput::Bf16(dx.as_mut_slice()));
             matmul(kernels, on, Layout::Nn, [rows, inputs, outputs], dy, w, dx)
         };
         // dW += dy^T x
@@ -315,7 +325,8 @@ impl Model {
                       dy: &DeviceBuffer<bf16>,
                       x: &DeviceBuffer<bf16>,
                       w: &mut Tensor| {
-            let (dy, x, dw) = (dy.as_slice(), x.as_slice(), &mut Output::AddF32(w.gradient.as_mut_slice()));
+            let (dy, x, dw) =
+                (dy.as_slice(), x.as_slice(), &mut MatmulOutput::AddF32(w.gradient.as_mut_slice()));
             matmul(kernels, on, Layout::Tn, [outputs, inputs, rows], dy, x, dw)
         };
         // The gradient of the residual stream, and of a norm's weights; `row` holds the gradient of the norm's output.
@@ -371,7 +382,7 @@ impl Model {
             let to =
                 &mut Gradients { dq: s.q.as_mut_slice(), dk: s.k.as_mut_slice(), dv: s.v.as_mut_slice() };
             backward(kernels, streams.current(), &problem, &mut s.attention, &forward, to)?;
-            let turn = (&*rope, Pairing::Halves);
+            let turn = (&*rope, RopeOrder::Halves);
             rope_backward(kernels, streams.current(), [rows, heads], 0, turn, &mut s.q.as_mut_slice())?;
             rope_backward(kernels, streams.current(), [rows, kv_heads], 0, turn, &mut s.k.as_mut_slice())?;
 
@@ -434,7 +445,7 @@ impl Model {
 }
 
 /// A sequence's attention over its own keys and values.
-fn problem<'a>(shape: &Shape, cache: &'a KvCache, queries: &'a DeviceBuffer<bf16>) -> Problem<'a> {
+fn problem<'a>(shape: &Shape, cache: &'a DeviceKvCache, queries: &'a DeviceBuffer<bf16>) -> Problem<'a> {
     let (rows, q) = (shape.rows, queries.as_slice());
-    Problem { heads: shape.heads(), sinks: None, cache, kv_len: rows, first: 0, rows, q }
+    Problem { params: shape.params(), sinks: None, cache, kv_len: rows, first: 0, rows, q }
 }

@@ -1,4 +1,4 @@
-//! How the keys and values of a layer lie on the device.
+//! The keys and values of a layer on the device, and their layout.
 //!
 //! ```text
 //! keys     [kv_head][position][head_dim]   bf16, or e4m3 codes with
@@ -7,8 +7,8 @@
 //!
 //! values the same, in buffers of their own. A row's scale is its largest magnitude over 448, e4m3's largest number; a
 //! row of zeros has scale 0 and codes 0. A row that holds NaN or an infinity has scale NaN: the codes 0x7f and 0xff,
-//! NaN in e4m3, are never written, and the attention kernels read them as 480 and -480. Positions that nobody wrote are
-//! never read.
+//! NaN in e4m3, are never written, and the attention kernels read them as 480 and -480. Positions that were not written
+//! are never read.
 
 use crate::Error;
 use half::bf16;
@@ -76,9 +76,7 @@ impl KvLayout {
     /// [`Error::HeadDim`] unless `head_dim` is 64, 128 or 256; [`Error::TooLarge`] for more than 65,535 heads or 2^31
     /// rows in all; [`Error::Mismatch`] for no heads.
     pub fn new(format: KvFormat, n_kv_heads: usize, head_dim: usize, capacity: usize) -> Result<Self, Error> {
-        if ![64, 128, 256].contains(&head_dim) {
-            return Err(Error::HeadDim { expected: "64, 128 or 256", got: head_dim });
-        }
+        crate::check::attention_head_dim(head_dim)?;
         crate::check::at_most("the key/value heads of a cache", 65_535, n_kv_heads)?;
         if n_kv_heads == 0 {
             return Err(Error::Mismatch { what: "key/value heads", expected: 1, got: 0 });
@@ -163,14 +161,14 @@ pub enum KvStorage {
 
 /// Keys and values of a layer on a device.
 ///
-/// It does not know how many positions are in use: whoever writes it does, and tells the attention kernels.
+/// It does not know how many positions are in use: the caller counts them, and passes the number to the attention kernels.
 #[derive(Debug)]
-pub struct KvCache {
+pub struct DeviceKvCache {
     layout: KvLayout,
     storage: KvStorage,
 }
 
-impl KvCache {
+impl DeviceKvCache {
     /// A cache whose numbers are not written yet.
     ///
     /// # Errors

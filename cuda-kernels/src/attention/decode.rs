@@ -1,6 +1,6 @@
 //! Attention of a few rows: chunks of the positions side by side, then a merge.
 
-use super::problem::{Heads, Problem};
+use super::problem::{AttentionParams, Problem};
 use crate::check::{at_most, length, place, same};
 use crate::profiler::{Queue, Work};
 use crate::{Error, Kernels};
@@ -23,17 +23,22 @@ pub struct DecodeBuffers {
 }
 
 impl DecodeBuffers {
-    /// Room for `rows` rows of `heads` over caches of `positions` positions.
+    /// Room for `rows` rows of layers of `params` over caches of `positions` positions.
     ///
     /// # Errors
     /// [`Error::Driver`], when the memory is not there.
-    pub fn new(context: &Context, heads: &Heads, rows: usize, positions: usize) -> Result<Self, Error> {
+    pub fn new(
+        context: &Context,
+        params: &AttentionParams,
+        rows: usize,
+        positions: usize,
+    ) -> Result<Self, Error> {
         let chunks = positions.div_ceil(CHUNK);
-        let lines = rows.saturating_mul(heads.n_heads).saturating_mul(chunks);
+        let lines = rows.saturating_mul(params.n_heads).saturating_mul(chunks);
         Ok(Self {
-            width: heads.head_dim,
-            n_heads: heads.n_heads,
-            sums: DeviceBuffer::uninit(context, lines.saturating_mul(heads.head_dim))?,
+            width: params.head_dim,
+            n_heads: params.n_heads,
+            sums: DeviceBuffer::uninit(context, lines.saturating_mul(params.head_dim))?,
             statistics: DeviceBuffer::uninit(context, lines.saturating_mul(2))?,
         })
     }
@@ -59,27 +64,27 @@ pub fn decode<'q>(
     buffers: &mut DecodeBuffers,
     out: &mut DeviceSliceMut<'_, bf16>,
 ) -> Result<(), Error> {
-    let (queue, heads, rows) = (queue.into(), problem.heads, problem.rows);
+    let (queue, params, rows) = (queue.into(), problem.params, problem.rows);
     let a = problem.arguments(kernels)?;
-    length("attention's output", rows * heads.width(), out.len())?;
+    length("attention's output", rows * params.width(), out.len())?;
     place("attention's output", kernels.context(), out.context(), out.pointer(), 16)?;
-    same("the head_dim of attention's buffers", heads.head_dim, buffers.width)?;
-    same("the query heads of attention's buffers", heads.n_heads, buffers.n_heads)?;
+    same("the head_dim of attention's buffers", params.head_dim, buffers.width)?;
+    same("the query heads of attention's buffers", params.n_heads, buffers.n_heads)?;
     if rows == 0 {
         return Ok(());
     }
     let first_chunk = problem.seen(0).start / CHUNK;
     let chunks = problem.seen(rows - 1).end.div_ceil(CHUNK).saturating_sub(first_chunk);
     let room = buffers.statistics.len() / 2;
-    let lines = rows.saturating_mul(heads.n_heads).saturating_mul(chunks);
+    let lines = rows.saturating_mul(params.n_heads).saturating_mul(chunks);
     at_most("rows, query heads and chunks in attention's buffers", room, lines)?;
     let context = kernels.context();
     place("attention's buffers", context, buffers.sums.context(), buffers.sums.pointer(), 16)?;
-    let lines = rows * heads.group();
+    let lines = rows * params.group();
     let narrow = lines <= 16;
     let line_blocks = lines.div_ceil(if narrow { 16 } else { 64 });
     at_most("the blocks of lines of attention", 65_535, line_blocks)?;
-    let (merge, bf16, fp8) = match heads.head_dim {
+    let (merge, bf16, fp8) = match params.head_dim {
         64 => (
             "attention_merge_d64",
             ["attention_decode_bf16_d64_16", "attention_decode_bf16_d64_64"],
@@ -105,7 +110,7 @@ pub fn decode<'q>(
         arguments.extend([Argument::new(&sums), Argument::new(&statistics)]);
         arguments.extend(a.numbers());
         arguments.extend([Argument::new(&chunk), Argument::new(&first_chunk)]);
-        let grid = [chunks, heads.n_kv_heads as u32, line_blocks as u32];
+        let grid = [chunks, params.n_kv_heads as u32, line_blocks as u32];
         // SAFETY: queries, cache and buffers have the sizes of the problem, are aligned and of the kernels' context; the
         // positions in use lie in the cache.
         unsafe { partial.launch(queue, grid, &arguments, || problem.work())? };
@@ -126,7 +131,8 @@ pub fn decode<'q>(
         Argument::new(&chunks),
     ];
     let describe = || {
-        let bytes = rows * heads.n_heads * (chunks as usize * (heads.head_dim * 4 + 8) + heads.head_dim * 2);
+        let bytes =
+            rows * params.n_heads * (chunks as usize * (params.head_dim * 4 + 8) + params.head_dim * 2);
         (format!("{rows}x{chunks}"), Work { operations: 0, bytes: bytes as u64 })
     };
     // SAFETY: the buffers hold what the launch before has written of the chunks that a row sees; the output has the

@@ -19,7 +19,7 @@ const WARPS: u32 = 8;
 ///
 /// A block has 64 lines (a query head of a row each), or 128 where these fill the GPU and leave it warps enough.
 ///
-/// A row's output bits depend on its query, on what it sees and on `problem.heads` alone, not on the block: a prompt cut
+/// A row's output bits depend on its query, on what it sees and on `problem.params` alone, not on the block: a prompt cut
 /// into chunks gives the same. A prompt's rows are to come here even if a chunk has only one: [`decode`](super::decode) sums in another
 /// order.
 ///
@@ -54,14 +54,14 @@ pub fn prefill<'q>(
     out: &mut DeviceSliceMut<'_, bf16>,
     lse: Option<&mut DeviceSliceMut<'_, f32>>,
 ) -> Result<(), Error> {
-    let heads = problem.heads;
+    let params = problem.params;
     let a = problem.arguments(kernels)?;
-    length("attention's output", problem.rows * heads.width(), out.len())?;
+    length("attention's output", problem.rows * params.width(), out.len())?;
     place("attention's output", kernels.context(), out.context(), out.pointer(), 16)?;
     let lse = match lse {
         None => DevicePointer(0),
         Some(lse) => {
-            length("the log-sum-exp", problem.rows * heads.n_heads, lse.len())?;
+            length("the log-sum-exp", problem.rows * params.n_heads, lse.len())?;
             place("the log-sum-exp", kernels.context(), lse.context(), lse.pointer(), 4)?;
             lse.pointer()
         }
@@ -70,7 +70,7 @@ pub fn prefill<'q>(
         return Ok(());
     }
     let fp8 = a.scales.is_some();
-    let kernel = kernels.kernel(match (fp8, heads.head_dim) {
+    let kernel = kernels.kernel(match (fp8, params.head_dim) {
         (false, 64) => "attention_prefill_bf16_d64",
         (false, 128) => "attention_prefill_bf16_d128",
         (false, _) => "attention_prefill_bf16_d256",
@@ -78,9 +78,9 @@ pub fn prefill<'q>(
         (true, 128) => "attention_prefill_fp8_d128",
         (true, _) => "attention_prefill_fp8_d256",
     })?;
-    let [blocks, wide_blocks] = LINES.map(|lines| (problem.rows * heads.group()).div_ceil(lines));
+    let [blocks, wide_blocks] = LINES.map(|lines| (problem.rows * params.group()).div_ceil(lines));
     at_most("the blocks of attention", i32::MAX as usize, blocks)?;
-    let wide = match (fp8, heads.head_dim) {
+    let wide = match (fp8, params.head_dim) {
         (false, 64) => Some("attention_prefill_bf16_d64_wide"),
         (false, 128) => Some("attention_prefill_bf16_d128_wide"),
         (true, 64) => Some("attention_prefill_fp8_d64_wide"),
@@ -90,14 +90,14 @@ pub fn prefill<'q>(
     let wide = wide.map(|entry| kernels.kernel(entry)).transpose()?.filter(|wide| {
         let held = wide.blocks_per_sm();
         let filled = u64::from(held) * u64::from(kernels.multiprocessors());
-        held * wide.threads() / 32 >= WARPS && (wide_blocks * heads.n_kv_heads) as u64 >= filled
+        held * wide.threads() / 32 >= WARPS && (wide_blocks * params.n_kv_heads) as u64 >= filled
     });
     let (kernel, blocks) = wide.map_or((kernel, blocks), |wide| (wide, wide_blocks));
     let out = out.pointer();
     let mut arguments = a.cache();
     arguments.extend([Argument::new(&a.sinks), Argument::new(&out), Argument::new(&lse)]);
     arguments.extend(a.numbers());
-    let grid = [blocks as u32, heads.n_kv_heads as u32, 1];
+    let grid = [blocks as u32, params.n_kv_heads as u32, 1];
     // SAFETY: queries, cache, output and lse have the sizes of the problem, are aligned and of the kernels' context; the
     // positions in use lie in the cache.
     unsafe { kernel.launch(queue.into(), grid, &arguments, || problem.work()) }

@@ -1,25 +1,25 @@
-//! What an attention call computes, and the checks and arguments that its kernels share.
+//! The problem that an attention call computes, and the checks and arguments that its kernels share.
 
-use super::cache::{KvCache, KvStorage};
-use crate::check::{at_most, length, place, same};
+use super::cache::{DeviceKvCache, KvStorage};
+use crate::check::{at_most, attention_head_dim, length, place, same};
 use crate::profiler::Work;
 use crate::{Error, Kernels};
 use half::bf16;
 use halfbyte_cuda_driver::{Argument, DevicePointer, DeviceSlice};
 use std::f64::consts::LOG2_E;
 
-/// What is the same for every call of a layer.
+/// The parameters that are the same for every call of a layer.
 ///
 /// Query heads `g * i .. g * (i + 1)` read key/value head `i`, with `g = n_heads / n_kv_heads`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Heads {
+pub struct AttentionParams {
     /// Query heads.
     pub n_heads: usize,
     /// Key/value heads.
     pub n_kv_heads: usize,
     /// Numbers of a head: 64, 128 or 256.
     pub head_dim: usize,
-    /// What every score is multiplied by.
+    /// The factor of every score.
     pub scale: f32,
     /// Whether a row sees no position after its own.
     pub causal: bool,
@@ -41,12 +41,12 @@ pub struct Heads {
 /// scores are -inf, its output is exactly 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Problem<'a> {
-    /// The layer.
-    pub heads: Heads,
+    /// The parameters of the layer.
+    pub params: AttentionParams,
     /// A score for each query head that takes part in the softmax and has no value.
     pub sinks: Option<DeviceSlice<'a, f32>>,
     /// Keys and values.
-    pub cache: &'a KvCache,
+    pub cache: &'a DeviceKvCache,
     /// Positions of the cache that hold something, the rows' own among them.
     pub kv_len: usize,
     /// The position of the first row.
@@ -59,35 +59,35 @@ pub struct Problem<'a> {
 
 /// The numbers and addresses of a call, as the kernels take them.
 #[derive(Debug)]
-pub(super) struct Arguments {
-    pub(super) q: DevicePointer,
-    pub(super) keys: DevicePointer,
-    pub(super) values: DevicePointer,
+pub(crate) struct Arguments {
+    pub(crate) q: DevicePointer,
+    pub(crate) keys: DevicePointer,
+    pub(crate) values: DevicePointer,
     /// Of keys and values, in fp8.
-    pub(super) scales: Option<[DevicePointer; 2]>,
-    pub(super) sinks: DevicePointer,
-    pub(super) rows: u32,
-    pub(super) n_heads: u32,
-    pub(super) group: u32,
-    pub(super) capacity: u32,
-    pub(super) first: u32,
-    pub(super) kv_len: u32,
-    pub(super) causal: u32,
-    pub(super) window: u32,
-    pub(super) scale: f32,
-    pub(super) cap: f32,
+    pub(crate) scales: Option<[DevicePointer; 2]>,
+    pub(crate) sinks: DevicePointer,
+    pub(crate) rows: u32,
+    pub(crate) n_heads: u32,
+    pub(crate) group: u32,
+    pub(crate) capacity: u32,
+    pub(crate) first: u32,
+    pub(crate) kv_len: u32,
+    pub(crate) causal: u32,
+    pub(crate) window: u32,
+    pub(crate) scale: f32,
+    pub(crate) cap: f32,
 }
 
 impl Arguments {
     /// Queries, keys, values and scales, as all kernels but the merge begin.
-    pub(super) fn cache(&self) -> Vec<Argument<'_>> {
+    pub(crate) fn cache(&self) -> Vec<Argument<'_>> {
         let mut all = vec![Argument::new(&self.q), Argument::new(&self.keys), Argument::new(&self.values)];
         all.extend(self.scales.iter().flatten().map(Argument::new));
         all
     }
 
     /// The numbers from `rows` on.
-    pub(super) fn numbers(&self) -> [Argument<'_>; 10] {
+    pub(crate) fn numbers(&self) -> [Argument<'_>; 10] {
         [
             Argument::new(&self.rows),
             Argument::new(&self.n_heads),
@@ -103,7 +103,7 @@ impl Arguments {
     }
 }
 
-impl Heads {
+impl AttentionParams {
     /// Query heads that share a key/value head.
     #[must_use]
     pub const fn group(&self) -> usize {
@@ -116,11 +116,9 @@ impl Heads {
         self.n_heads * self.head_dim
     }
 
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         let Self { n_heads, n_kv_heads, head_dim, .. } = *self;
-        if ![64, 128, 256].contains(&head_dim) {
-            return Err(Error::HeadDim { expected: "64, 128 or 256", got: head_dim });
-        }
+        attention_head_dim(head_dim)?;
         if n_heads == 0 || n_kv_heads == 0 || !n_heads.is_multiple_of(n_kv_heads) {
             return Err(Error::HeadGroups { n_heads, n_kv_heads });
         }
@@ -142,8 +140,8 @@ impl Heads {
         }
     }
 
-    /// What scores are multiplied by, and the cap: both for exponents of 2.
-    pub(super) fn in_base_2(&self) -> (f32, f32) {
+    /// The factor of the scores, and the cap, both for exponents of 2.
+    pub(crate) fn in_base_2(&self) -> (f32, f32) {
         let scale = f64::from(self.scale) * LOG2_E;
         match self.soft_cap {
             None => (scale as f32, 0.0),
@@ -154,23 +152,23 @@ impl Heads {
 
 impl Problem<'_> {
     /// The arguments, if everything fits together.
-    pub(super) fn arguments(&self, kernels: &Kernels) -> Result<Arguments, Error> {
-        let Self { heads, cache, kv_len, first, rows, q, .. } = self;
-        heads.check()?;
+    pub(crate) fn arguments(&self, kernels: &Kernels) -> Result<Arguments, Error> {
+        let Self { params, cache, kv_len, first, rows, q, .. } = self;
+        params.check()?;
         let layout = cache.layout();
-        same("the cache's key/value heads", heads.n_kv_heads, layout.n_kv_heads())?;
-        same("the cache's head_dim", heads.head_dim, layout.head_dim())?;
+        same("the cache's key/value heads", params.n_kv_heads, layout.n_kv_heads())?;
+        same("the cache's head_dim", params.head_dim, layout.head_dim())?;
         at_most("positions in use of a cache", layout.capacity(), *kv_len)?;
         const MOST: usize = i32::MAX as usize;
-        at_most("rows times query heads of attention", MOST, rows.saturating_mul(heads.n_heads))?;
+        at_most("rows times query heads of attention", MOST, rows.saturating_mul(params.n_heads))?;
         at_most("the last position of attention", MOST, first.saturating_add(*rows))?;
-        length("queries", rows * heads.width(), q.len())?;
+        length("queries", rows * params.width(), q.len())?;
         let context = kernels.context();
         place("queries", context, q.context(), q.pointer(), 16)?;
         let sinks = match &self.sinks {
             None => DevicePointer(0),
             Some(sinks) => {
-                length("sinks", heads.n_heads, sinks.len())?;
+                length("sinks", params.n_heads, sinks.len())?;
                 place("sinks", context, sinks.context(), sinks.pointer(), 4)?;
                 sinks.pointer()
             }
@@ -189,7 +187,7 @@ impl Problem<'_> {
                 (keys.pointer(), values.pointer(), Some([key_scales.pointer(), value_scales.pointer()]))
             }
         };
-        let (scale, cap) = heads.in_base_2();
+        let (scale, cap) = params.in_base_2();
         Ok(Arguments {
             q: q.pointer(),
             keys,
@@ -197,22 +195,22 @@ impl Problem<'_> {
             scales,
             sinks,
             rows: *rows as u32,
-            n_heads: heads.n_heads as u32,
-            group: heads.group() as u32,
+            n_heads: params.n_heads as u32,
+            group: params.group() as u32,
             capacity: layout.capacity() as u32,
             first: *first as u32,
             kv_len: *kv_len as u32,
-            causal: heads.causal.into(),
-            window: heads.window.map_or(0, |window| window.min(MOST as u32)),
+            causal: params.causal.into(),
+            window: params.window.map_or(0, |window| window.min(MOST as u32)),
             scale,
             cap,
         })
     }
 
     /// The positions that row `row` sees; empty if `start >= end`. Both ends never decrease with the row.
-    pub(super) fn seen(&self, row: usize) -> std::ops::Range<usize> {
+    pub(crate) fn seen(&self, row: usize) -> std::ops::Range<usize> {
         let own = self.first + row + 1;
-        let (low, high) = match (self.heads.window, self.heads.causal) {
+        let (low, high) = match (self.params.window, self.params.causal) {
             (None, true) => (0, own),
             (None, false) => (0, self.kv_len),
             (Some(window), true) => (own.saturating_sub(window as usize), own),
@@ -224,8 +222,8 @@ impl Problem<'_> {
     }
 
     /// Two products of the pairs of a row and a position that it sees; queries, outputs and what is seen once.
-    pub(super) fn work(&self) -> (String, Work) {
-        let Heads { n_heads, n_kv_heads, head_dim, .. } = self.heads;
+    pub(crate) fn work(&self) -> (String, Work) {
+        let AttentionParams { n_heads, n_kv_heads, head_dim, .. } = self.params;
         let pairs: usize = (0..self.rows).map(|row| self.seen(row).len()).sum();
         let (from, to) = match self.rows {
             0 => (0, 0),

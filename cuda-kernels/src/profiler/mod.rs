@@ -1,7 +1,7 @@
-//! Where the time on the GPU goes: two events around every launch.
+//! Measures where the time on the GPU goes, with two events around every launch.
 //!
 //! The times of one stream's launches add up to the stream's time; profile on one stream, since kernels that overlap
-//! are each charged for what they share.
+//! are each charged with the whole time in which they overlap.
 
 mod report;
 
@@ -20,14 +20,15 @@ pub struct Work {
     pub bytes: u64,
 }
 
-/// Takes the time of launches.
+/// Measures the time of launches.
 ///
-/// A launcher takes a [`Queue`]: a bare stream, which costs one compare a launch, or a stream that a profiler watches.
+/// A launcher takes a [`Queue`]: either a stream alone, which costs one comparison a launch, or a stream with a profiler
+/// that times its launches.
 ///
 /// ```no_run
 /// # fn f(context: &halfbyte_cuda_driver::Context, stream: &halfbyte_cuda_driver::Stream) -> Result<(), Box<dyn std::error::Error>> {
 /// let profiler = halfbyte_cuda_kernels::Profiler::new(context);
-/// let queue = profiler.watch(stream);
+/// let queue = profiler.queue(stream);
 /// // ... launches on `queue` ...
 /// println!("{}", profiler.take()?);
 /// # Ok(())
@@ -49,7 +50,7 @@ struct Launch {
     events: (Event, Event),
 }
 
-/// Where launches go, and who watches.
+/// The stream that launches go to, and the profiler that times them, if there is one.
 #[derive(Debug, Clone, Copy)]
 pub struct Queue<'a> {
     stream: &'a Stream,
@@ -69,7 +70,7 @@ impl<'a> Queue<'a> {
         self.stream
     }
 
-    /// Runs `launch`, between two events if somebody watches.
+    /// Runs `launch`, between two events if the queue has a profiler.
     pub(crate) fn timed(
         &self,
         kernel: &str,
@@ -90,13 +91,13 @@ impl Profiler {
         Self { context: context.clone(), launches: RefCell::default(), spare: RefCell::default() }
     }
 
-    /// Launches on the queue that this returns are timed.
+    /// Returns a queue on `stream` whose launches are timed.
     #[must_use]
-    pub fn watch<'a>(&'a self, stream: &'a Stream) -> Queue<'a> {
+    pub fn queue<'a>(&'a self, stream: &'a Stream) -> Queue<'a> {
         Queue { stream, profiler: Some(self) }
     }
 
-    /// Waits for the launches so far, and takes them out as a table.
+    /// Waits for the timed launches, returns them as a table, and forgets them.
     ///
     /// # Errors
     /// [`Error::Driver`], also for work that failed.

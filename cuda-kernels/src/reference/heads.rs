@@ -1,14 +1,14 @@
-//! A head's numbers on their way into attention.
+//! Twins of the steps between the projections and attention.
 
-use crate::Pairing;
+use crate::RopeOrder;
 
-/// Turns a head by `position` times each pair's frequency.
-pub fn rotate(head: &mut [f64], frequencies: &[f64], position: usize, pairing: Pairing) {
+/// Rotates each pair of a head by `position` times the pair's frequency, in radians.
+pub fn rotate(head: &mut [f64], frequencies: &[f64], position: usize, order: RopeOrder) {
     let half = head.len() / 2;
     for (i, frequency) in frequencies.iter().enumerate() {
-        let (a, b) = match pairing {
-            Pairing::Halves => (i, i + half),
-            Pairing::Adjacent => (2 * i, 2 * i + 1),
+        let (a, b) = match order {
+            RopeOrder::Halves => (i, i + half),
+            RopeOrder::Adjacent => (2 * i, 2 * i + 1),
         };
         let (sine, cosine) = (position as f64 * frequency).sin_cos();
         (head[a], head[b]) = (head[a] * cosine - head[b] * sine, head[a] * sine + head[b] * cosine);

@@ -1,4 +1,4 @@
-//! Rows between the products.
+//! Twins of the kernels between the products.
 
 /// `x / sqrt(mean(x^2) + epsilon) * weights`.
 #[must_use]

@@ -1,4 +1,4 @@
-//! The sampler's choice, bit for bit.
+//! A twin of the sampler, bit for bit.
 
 use crate::Draw;
 use std::f32::consts::LN_2;
@@ -57,7 +57,7 @@ pub fn noise(draw: Draw, token: u32) -> f32 {
     gumbel(philox([token / 4, low, high, 0], halves(draw.seed))[(token % 4) as usize])
 }
 
-/// The token of a row of logits: [`Sampler::sample`](crate::Sampler::sample)'s choice, bit for bit.
+/// The token of a row of logits: [`DeviceSampler::sample`](crate::DeviceSampler::sample)'s choice, bit for bit.
 ///
 /// The largest logit (temperature 0), or the largest `logit / temperature + noise` of all tokens or the `top_k` with the
 /// largest logits; of equals the lowest token. NaN counts as -infinity; `None` if nothing is above that.

@@ -1,6 +1,6 @@
-//! Gradients, loss and optimizer.
+//! Twins of the norm's gradients, the loss and the optimizer.
 
-use crate::AdamW;
+use crate::training::AdamW;
 
 /// The gradients of [`rms_norm`](super::rms_norm) of one row: of its input, and this row's share of its weights'.
 #[must_use]

@@ -1,18 +1,19 @@
 //! Attention problems for tests: random ones, their f64 twin with a bound, and runs through the launchers.
 
-use super::Random;
+use super::Activations as _;
 use half::bf16;
 use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use halfbyte_cuda_kernels::Kernels;
 use halfbyte_cuda_kernels::attention::{
-    BackwardBuffers, DecodeBuffers, Forward, Gradients, Heads, KvCache, KvFormat, KvLayout, KvStorage,
-    Problem, backward, decode, prefill,
+    AttentionParams, DecodeBuffers, DeviceKvCache, KvFormat, KvLayout, KvStorage, Problem, decode, prefill,
 };
+use halfbyte_cuda_kernels::training::attention::{BackwardBuffers, Forward, Gradients, backward};
+use halfbyte_testing::Rng;
 
 /// A problem on the host. Keys and values are `[kv_head][position][head_dim]`, `kv_len` positions a head.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
-    pub(crate) heads: Heads,
+    pub(crate) params: AttentionParams,
     pub(crate) sinks: Option<Vec<f32>>,
     pub(crate) kv_len: usize,
     pub(crate) first: usize,
@@ -38,7 +39,7 @@ pub(crate) fn e4m3(code: u8) -> f64 {
 }
 
 impl Plane {
-    pub(crate) fn random(random: &mut Random, format: KvFormat, rows: usize, dim: usize) -> Self {
+    pub(crate) fn random(random: &mut Rng, format: KvFormat, rows: usize, dim: usize) -> Self {
         match format {
             KvFormat::Bf16 => Self::Bf16(random.activations(rows * dim)),
             // All codes but the two NaNs; half of them near the largest.
@@ -46,7 +47,7 @@ impl Plane {
                 codes: (0..rows * dim)
                     .map(|_| (random.bits() % 127) as u8 | (random.bits() % 2 * 128) as u8)
                     .collect(),
-                scales: (0..rows).map(|_| random.unit().abs() / 40.0).collect(),
+                scales: (0..rows).map(|_| random.f32().abs() / 40.0).collect(),
             },
         }
     }
@@ -80,39 +81,39 @@ fn fill<T: bytemuck::Pod>(to: &mut DeviceBuffer<T>, from: &[T], heads: usize, ca
 impl Case {
     /// A random causal problem: `kv_len` is `first + rows`.
     pub(crate) fn random(
-        random: &mut Random,
+        random: &mut Rng,
         format: KvFormat,
-        heads: Heads,
+        params: AttentionParams,
         first: usize,
         rows: usize,
     ) -> Self {
-        let (kv_len, dim) = (first + rows, heads.head_dim);
-        let positions = heads.n_kv_heads * kv_len;
+        let (kv_len, dim) = (first + rows, params.head_dim);
+        let positions = params.n_kv_heads * kv_len;
         Self {
-            heads,
+            params,
             sinks: None,
             kv_len,
             first,
             rows,
-            q: random.activations(rows * heads.width()),
+            q: random.activations(rows * params.width()),
             keys: Plane::random(random, format, positions, dim),
             values: Plane::random(random, format, positions, dim),
         }
     }
 
     /// Any problem: widths, groups, positions, masks, caps, sinks, and rows whose own position is not in use.
-    pub(crate) fn any(random: &mut Random) -> Self {
+    pub(crate) fn any(random: &mut Rng) -> Self {
         let n_kv_heads = 1 + random.below(3);
-        let mut of = heads(n_kv_heads * (1 + random.below(9)), n_kv_heads, 64 << random.below(3));
+        let mut of = params(n_kv_heads * (1 + random.below(9)), n_kv_heads, 64 << random.below(3));
         of.causal = random.below(4) > 0;
         of.window = (random.below(3) == 0).then(|| 1 + random.below(300) as u32);
-        of.soft_cap = (random.below(4) == 0).then(|| 1.0 + random.unit().abs() * 30.0);
-        of.scale *= random.unit() * 2.0;
+        of.soft_cap = (random.below(4) == 0).then(|| 1.0 + random.f32().abs() * 30.0);
+        of.scale *= random.f32() * 2.0;
         let format = if random.below(2) == 0 { KvFormat::Bf16 } else { KvFormat::Fp8 };
         let (first, rows) = (random.below(600), 1 + random.below(40));
         let mut case = Self::random(random, format, of, first, rows);
         if random.below(2) == 0 {
-            case.sinks = Some((0..of.n_heads).map(|_| random.unit() * 8.0).collect());
+            case.sinks = Some((0..of.n_heads).map(|_| random.f32() * 8.0).collect());
         }
         // Some rows may stand behind what is in use.
         case.first += random.below(2) * random.below(100);
@@ -121,7 +122,7 @@ impl Case {
 
     /// The rows `range` as a call of their own, over the same cache.
     pub(crate) fn part(&self, range: std::ops::Range<usize>) -> Self {
-        let width = self.heads.width();
+        let width = self.params.width();
         Self {
             first: self.first + range.start,
             rows: range.len(),
@@ -137,8 +138,8 @@ impl Case {
         }
     }
 
-    pub(crate) fn cache(&self, context: &Context) -> KvCache {
-        let Heads { n_kv_heads, head_dim, .. } = self.heads;
+    pub(crate) fn cache(&self, context: &Context) -> DeviceKvCache {
+        let AttentionParams { n_kv_heads, head_dim, .. } = self.params;
         let layout = KvLayout::new(self.format(), n_kv_heads, head_dim, self.kv_len + 100).unwrap();
         let capacity = layout.capacity();
         let storage = match (&self.keys, &self.values) {
@@ -162,14 +163,14 @@ impl Case {
             }
             _ => panic!("keys and values of one format"),
         };
-        KvCache::from_storage(layout, storage).unwrap()
+        DeviceKvCache::from_storage(layout, storage).unwrap()
     }
 
-    fn with<R>(&self, context: &Context, cache: &KvCache, run: impl FnOnce(&Problem<'_>) -> R) -> R {
+    fn with<R>(&self, context: &Context, cache: &DeviceKvCache, run: impl FnOnce(&Problem<'_>) -> R) -> R {
         let q = DeviceBuffer::from_slice(context, &self.q).unwrap();
         let sinks = self.sinks.as_ref().map(|s| DeviceBuffer::from_slice(context, s).unwrap());
         run(&Problem {
-            heads: self.heads,
+            params: self.params,
             sinks: sinks.as_ref().map(DeviceBuffer::as_slice),
             cache,
             kv_len: self.kv_len,
@@ -180,11 +181,11 @@ impl Case {
     }
 
     /// Outputs and log-sum-exp of the prefill kernel.
-    pub(crate) fn prefill(&self, kernels: &Kernels, cache: &KvCache) -> (Vec<bf16>, Vec<f32>) {
+    pub(crate) fn prefill(&self, kernels: &Kernels, cache: &DeviceKvCache) -> (Vec<bf16>, Vec<f32>) {
         let context = kernels.context();
         let stream = Stream::legacy_default(context);
         let mut out = DeviceBuffer::uninit(context, self.q.len()).unwrap();
-        let mut lse = DeviceBuffer::uninit(context, self.rows * self.heads.n_heads).unwrap();
+        let mut lse = DeviceBuffer::uninit(context, self.rows * self.params.n_heads).unwrap();
         self.with(context, cache, |problem| {
             prefill(kernels, &stream, problem, &mut out.as_mut_slice(), Some(&mut lse.as_mut_slice()))
                 .unwrap();
@@ -193,11 +194,11 @@ impl Case {
     }
 
     /// Outputs of the decode kernels.
-    pub(crate) fn decode(&self, kernels: &Kernels, cache: &KvCache) -> Vec<bf16> {
+    pub(crate) fn decode(&self, kernels: &Kernels, cache: &DeviceKvCache) -> Vec<bf16> {
         let context = kernels.context();
         let stream = Stream::legacy_default(context);
         let mut out = DeviceBuffer::uninit(context, self.q.len()).unwrap();
-        let mut buffers = DecodeBuffers::new(context, &self.heads, self.rows, self.kv_len).unwrap();
+        let mut buffers = DecodeBuffers::new(context, &self.params, self.rows, self.kv_len).unwrap();
         self.with(context, cache, |problem| {
             decode(kernels, &stream, problem, &mut buffers, &mut out.as_mut_slice()).unwrap();
         });
@@ -211,12 +212,12 @@ impl Case {
         let (out, lse) = self.prefill(kernels, &cache);
         let [q, out, dout] = [&self.q, &out, dout].map(|x| DeviceBuffer::from_slice(context, x).unwrap());
         let lse = DeviceBuffer::from_slice(context, &lse).unwrap();
-        let kv = self.kv_len * self.heads.n_kv_heads * self.heads.head_dim;
+        let kv = self.kv_len * self.params.n_kv_heads * self.params.head_dim;
         let [mut dq, mut dk, mut dv] =
             [self.q.len(), kv, kv].map(|n| DeviceBuffer::<bf16>::uninit(context, n).unwrap());
-        let mut buffers = BackwardBuffers::new(context, &self.heads, self.rows).unwrap();
+        let mut buffers = BackwardBuffers::new(context, &self.params, self.rows).unwrap();
         let problem = Problem {
-            heads: self.heads,
+            params: self.params,
             sinks: None,
             cache: &cache,
             kv_len: self.kv_len,
@@ -235,28 +236,28 @@ impl Case {
     pub(crate) fn sees(&self, row: usize, j: usize) -> bool {
         let p = self.first + row;
         j < self.kv_len
-            && (!self.heads.causal || j <= p)
-            && self.heads.window.is_none_or(|window| j.abs_diff(p) < window as usize)
+            && (!self.params.causal || j <= p)
+            && self.params.window.is_none_or(|window| j.abs_diff(p) < window as usize)
     }
 
     /// The f64 twin: outputs, the bound on an output's error that `prefill` documents, and log-sum-exp `[head][row]`.
     pub(crate) fn twin(&self) -> Twin {
-        let Heads { n_heads, head_dim: dim, .. } = self.heads;
+        let AttentionParams { n_heads, head_dim: dim, .. } = self.params;
         let u = 2f64.powi(-24);
         let mut twin = Twin { out: vec![], bound: vec![], lse: vec![0.0; n_heads * self.rows] };
         for (i, query) in self.q.chunks_exact(dim).enumerate() {
             let (row, head) = (i / n_heads, i % n_heads);
-            let at = |j: usize, d: usize| (head / self.heads.group() * self.kv_len + j) * dim + d;
+            let at = |j: usize, d: usize| (head / self.params.group() * self.kv_len + j) * dim + d;
             let mut largest_sum = 0f64;
             let seen: Vec<usize> = (0..self.kv_len).filter(|&j| self.sees(row, j)).collect();
             let scores: Vec<f64> = seen
                 .iter()
                 .map(|&j| {
                     let products = (0..dim).map(|d| query[d].to_f64() * self.keys.at(at(j, d), dim));
-                    let scale = f64::from(self.heads.scale);
+                    let scale = f64::from(self.params.scale);
                     largest_sum = largest_sum.max(products.clone().map(f64::abs).sum::<f64>() * scale.abs());
                     let score = products.sum::<f64>() * scale;
-                    match self.heads.soft_cap {
+                    match self.params.soft_cap {
                         None => score,
                         Some(cap) => f64::from(cap) * (score / f64::from(cap)).tanh(),
                     }
@@ -268,7 +269,7 @@ impl Case {
             let weights: Vec<f64> = scores.iter().map(|s| (s - base).exp()).collect();
             let total = weights.iter().sum::<f64>() + (sink - base).exp();
             twin.lse[head * self.rows + row] = base + total.ln();
-            let cap = self.heads.soft_cap.map_or(0.0, f64::from);
+            let cap = self.params.soft_cap.map_or(0.0, f64::from);
             let relative = u * ((dim as f64 + 8.0) * largest_sum + 8.0 * cap + seen.len() as f64 + 64.0);
             for d in 0..dim {
                 let terms = weights.iter().zip(&seen).map(|(w, &j)| w * self.values.at(at(j, d), dim));
@@ -307,10 +308,10 @@ impl Twin {
     }
 }
 
-/// Plain heads: causal, no window, cap or sinks.
-pub(crate) fn heads(n_heads: usize, n_kv_heads: usize, head_dim: usize) -> Heads {
+/// The parameters of a causal layer without a window, a soft cap or sinks.
+pub(crate) fn params(n_heads: usize, n_kv_heads: usize, head_dim: usize) -> AttentionParams {
     let scale = 1.0 / (head_dim as f32).sqrt();
-    Heads { n_heads, n_kv_heads, head_dim, scale, causal: true, window: None, soft_cap: None }
+    AttentionParams { n_heads, n_kv_heads, head_dim, scale, causal: true, window: None, soft_cap: None }
 }
 
 /// The bits of outputs.

@@ -10,6 +10,7 @@ use bytemuck::Pod;
 use half::bf16;
 use halfbyte_cuda_emulator::{Fault, GlobalMemory, LaunchConfig, LaunchStats, Module, Options, launch};
 use halfbyte_cuda_kernels::ptx;
+use halfbyte_testing::Rng;
 use std::sync::Arc;
 
 /// A parameter of a kernel.
@@ -124,36 +125,20 @@ fn only(text: &str, entry: &str) -> String {
     format!("{head}.visible .entry {}\n{}", &body[..end], &text[tables..])
 }
 
-/// SplitMix64.
-#[derive(Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.bits() % n as u64) as usize
-    }
-
-    /// In -1..1.
-    pub(crate) fn unit(&mut self) -> f32 {
-        (self.bits() >> 40) as f32 / 8_388_608.0 - 1.0
-    }
-
+/// Numbers like those of activations.
+pub(crate) trait Activations {
     /// Bell-shaped around 0, in -2..2, with an outlier of ten times that once in 64: as activations are.
-    pub(crate) fn activation(&mut self) -> bf16 {
-        let bell = (0..4).map(|_| self.unit()).sum::<f32>() / 2.0;
-        bf16::from_f32(if self.below(64) == 0 { bell * 10.0 } else { bell })
-    }
+    fn activation(&mut self) -> bf16;
 
-    pub(crate) fn activations(&mut self, count: usize) -> Vec<bf16> {
+    fn activations(&mut self, count: usize) -> Vec<bf16> {
         (0..count).map(|_| self.activation()).collect()
+    }
+}
+
+impl Activations for Rng {
+    fn activation(&mut self) -> bf16 {
+        let bell = (0..4).map(|_| self.f32()).sum::<f32>() / 2.0;
+        bf16::from_f32(if self.below(64) == 0 { bell * 10.0 } else { bell })
     }
 }
 

@@ -1,7 +1,8 @@
 //! The prompt matrices in plain Rust: formats, the quantizer's rule, and the kernels' formula in f32 and in f64.
 
-use super::{Arg, Device, Random, pad4};
+use super::{Arg, Device, pad4};
 use half::{bf16, f16};
+use halfbyte_testing::Rng;
 
 /// Inputs of one precision in the layout of the kernels, of `m` rows and `k` columns in groups.
 #[derive(Debug, Clone)]
@@ -114,10 +115,10 @@ pub(crate) struct Weights {
 
 impl Weights {
     /// Codes over the whole range, scales around 1/64 of both signs, biases around -8 scales.
-    pub(crate) fn random(format: Format, n: usize, k: usize, random: &mut Random) -> Self {
+    pub(crate) fn random(format: Format, n: usize, k: usize, random: &mut Rng) -> Self {
         let groups = n * k / format.group();
-        let scale = |random: &mut Random| {
-            let scale = random.unit() / 64.0;
+        let scale = |random: &mut Rng| {
+            let scale = random.f32() / 64.0;
             if matches!(format, Format::Affine(_)) {
                 bf16::from_f32(scale).to_f32()
             } else {
@@ -126,12 +127,12 @@ impl Weights {
         };
         let scales: Vec<f32> = (0..groups).map(|_| scale(random)).collect();
         let bias = |s: &f32| match format {
-            Format::Affine(_) => bf16::from_f32(s * (random.unit() - 8.0)).to_f32(),
+            Format::Affine(_) => bf16::from_f32(s * (random.f32() - 8.0)).to_f32(),
             Format::Q4_0 => -8.0 * s,
             Format::Q8_0 => 0.0,
         };
         let biases = scales.iter().map(bias).collect();
-        let code = |random: &mut Random| match format {
+        let code = |random: &mut Rng| match format {
             Format::Q8_0 => (random.below(256) as i64 - 128) as i8,
             _ => random.below(16) as i8,
         };

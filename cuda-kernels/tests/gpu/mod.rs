@@ -2,10 +2,10 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it, and fails by panicking")]
 
-use crate::common::Random;
 use half::bf16;
 use halfbyte_cuda_driver::{Context, Driver};
 use halfbyte_cuda_emulator::{Emulator, EmulatorConfig, Entered};
+use halfbyte_testing::Rng;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Runs `test` in a context, and with the emulator if that is what it runs on. Says which, and fails when an emulated
@@ -43,6 +43,6 @@ pub(crate) fn on_gpu(config: EmulatorConfig, test: impl FnOnce(&Context, Option<
 }
 
 /// About normal numbers, times `scale`.
-pub(crate) fn bf16s(random: &mut Random, count: usize, scale: f32) -> Vec<bf16> {
-    (0..count).map(|_| bf16::from_f32((random.unit() + random.unit() + random.unit()) * scale)).collect()
+pub(crate) fn bf16s(random: &mut Rng, count: usize, scale: f32) -> Vec<bf16> {
+    (0..count).map(|_| bf16::from_f32((random.f32() + random.f32() + random.f32()) * scale)).collect()
 }

@@ -16,7 +16,7 @@ mod unsupported;
 
 use halfbyte_cuda_driver::{Status, driver_functions, sys::CUresult};
 
-/// What a function comes to: nothing, or the error it returns.
+/// The outcome of a function: nothing, or the error that it returns.
 type Answer = Result<(), Status>;
 
 /// The number that the driver returns.

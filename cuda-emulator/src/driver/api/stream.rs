@@ -56,7 +56,7 @@ driver_function! {
             let recording =
                 state.events.get(&event).filter(|e| !e.destroyed).ok_or(Status::INVALID_HANDLE)?.recorded;
             if recording == 0 {
-                // Never recorded: it holds nothing up.
+                // The event was never recorded, so there is nothing to wait for.
                 return Ok(());
             }
             state.push(stream, Work::Wait { event, recording })?;

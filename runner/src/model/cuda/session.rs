@@ -5,12 +5,14 @@ use super::upload::{CudaModel, Layer};
 use crate::model::{Error, Feed, Greedy};
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Stream, StreamKind};
-use halfbyte_cuda_kernels::attention::{self, DecodeBuffers, Heads, KvCache, KvFormat, KvLayout, Problem};
+use halfbyte_cuda_kernels::attention::{
+    self, AttentionParams, DecodeBuffers, DeviceKvCache, KvFormat, KvLayout, Problem,
+};
 use halfbyte_cuda_kernels::profiler::Report;
 use halfbyte_cuda_kernels::{
-    Draw, HeadSteps, MAX_ROWS, MAX_WINDOW, Prepared, Profiler, Projections, PromptInputs, PromptPrecision,
-    Queue, RmsNorm, RopeTable, Sampler, Sums, Weights, WindowOutput, add_rms_norm, embed, matvec, rms_norm,
-    rope_kv, swiglu,
+    DeviceRopeTable, DeviceSampler, DeviceWeights, Draw, HeadSteps, MAX_ROWS, MAX_WINDOW, Prepared, Profiler,
+    Projections, PromptInputs, PromptPrecision, Queue, RmsNorm, Sums, WindowOutput, add_rms_norm, embed,
+    matvec, rms_norm, rope_kv, swiglu,
 };
 use halfbyte_q4::affine::GroupSize;
 
@@ -43,15 +45,15 @@ pub struct CudaSession<'m> {
     stream: Stream,
     /// Of those who watch.
     profiler: Option<Profiler>,
-    heads: Heads,
-    rope: RopeTable,
-    caches: Vec<KvCache>,
+    params: AttentionParams,
+    rope: DeviceRopeTable,
+    caches: Vec<DeviceKvCache>,
     len: usize,
     inputs: PromptInputs,
     partial: DecodeBuffers,
     b: Buffers,
     /// `None` for a vocabulary that it does not take.
-    sampler: Option<Sampler>,
+    sampler: Option<DeviceSampler>,
     /// What it chose.
     chosen: DeviceBuffer<u32>,
     logits: Vec<f32>,
@@ -124,7 +126,7 @@ impl<'m> CudaSession<'m> {
     fn checked(model: &'m CudaModel, options: CudaOptions) -> Result<Self, CudaError> {
         let (context, c) = (model.kernels.context(), &model.config);
         let rows = options.chunk.min(options.context).max(MAX_WINDOW);
-        let heads = Heads {
+        let params = AttentionParams {
             n_heads: c.n_heads,
             n_kv_heads: c.n_kv_heads,
             head_dim: c.head_dim,
@@ -134,21 +136,22 @@ impl<'m> CudaSession<'m> {
             soft_cap: None,
         };
         let layout = KvLayout::new(options.kv_format, c.n_kv_heads, c.head_dim, options.context)?;
-        let caches = (0..c.n_layers).map(|_| KvCache::new(context, layout)).collect::<Result<_, _>>()?;
+        let caches =
+            (0..c.n_layers).map(|_| DeviceKvCache::new(context, layout)).collect::<Result<_, _>>()?;
         let widest = c.width.max(c.q_width()).max(c.feed_forward);
         Ok(Self {
             model,
             options,
             stream: Stream::new(context, StreamKind::NonBlocking)?,
             profiler: None,
-            heads,
-            rope: RopeTable::new(&model.kernels, &c.rope_frequencies, 1.0, options.context)?,
+            params,
+            rope: DeviceRopeTable::new(&model.kernels, &c.rope_frequencies, 1.0, options.context)?,
             caches,
             len: 0,
             inputs: PromptInputs::new(&model.kernels, widest),
-            partial: DecodeBuffers::new(context, &heads, MAX_WINDOW, layout.capacity())?,
+            partial: DecodeBuffers::new(context, &params, MAX_WINDOW, layout.capacity())?,
             b: Buffers::new(model, rows)?,
-            sampler: model.is_greedy().then(|| Sampler::new(&model.kernels, c.n_vocab)).transpose()?,
+            sampler: model.is_greedy().then(|| DeviceSampler::new(&model.kernels, c.n_vocab)).transpose()?,
             chosen: DeviceBuffer::uninit(context, MAX_WINDOW)?,
             logits: Vec::new(),
         })
@@ -280,7 +283,7 @@ impl<'m> CudaSession<'m> {
     /// added to it.
     fn layers(&mut self, ids: &[u32], path: Path) -> Result<(), CudaError> {
         let rows = ids.len();
-        let Self { model, options, stream, profiler, heads, rope, caches, len, inputs, partial, b, .. } =
+        let Self { model, options, stream, profiler, params, rope, caches, len, inputs, partial, b, .. } =
             self;
         let queue = queue(profiler.as_ref(), stream);
         b.tokens.slice_mut(0..rows)?.copy_from_host(ids, stream)?;
@@ -307,7 +310,7 @@ impl<'m> CudaSession<'m> {
                 cache,
             )?;
             let problem = Problem {
-                heads: *heads,
+                params: *params,
                 sinks: None,
                 cache,
                 kv_len: *len + rows,
@@ -389,15 +392,15 @@ impl<'m> CudaSession<'m> {
 }
 
 fn queue<'a>(profiler: Option<&'a Profiler>, stream: &'a Stream) -> Queue<'a> {
-    profiler.map_or_else(|| Queue::from(stream), |profiler| profiler.watch(stream))
+    profiler.map_or_else(|| Queue::from(stream), |profiler| profiler.queue(stream))
 }
 
-fn head_steps<'a>(model: &CudaModel, layer: &'a Layer, rope: &'a RopeTable) -> HeadSteps<'a> {
+fn head_steps<'a>(model: &CudaModel, layer: &'a Layer, rope: &'a DeviceRopeTable) -> HeadSteps<'a> {
     HeadSteps {
         biases: layer.biases.as_ref().map(|biases| biases.each_ref().map(DeviceBuffer::as_slice)),
         norms: layer.head_norms.as_ref().map(|norms| norms.each_ref().map(DeviceBuffer::as_slice)),
         epsilon: model.config.norm_eps,
-        rope: Some((rope, model.pairing())),
+        rope: Some((rope, model.rope_order())),
     }
 }
 
@@ -417,7 +420,7 @@ impl Pass<'_> {
     fn norm(
         &self,
         weight: &DeviceBuffer<f32>,
-        consumer: &Weights,
+        consumer: &DeviceWeights,
         b: &mut Buffers,
         plain: bool,
     ) -> Result<(), CudaError> {
@@ -452,7 +455,7 @@ impl Pass<'_> {
     /// `y = x W^T`; `sums` are those of `x`, where the kernel that made it wrote them.
     fn times(
         &mut self,
-        weights: &Weights,
+        weights: &DeviceWeights,
         x: DeviceSlice<'_, bf16>,
         sums: Option<&DeviceBuffer<f32>>,
         mut y: DeviceSliceMut<'_, bf16>,
@@ -474,7 +477,12 @@ impl Pass<'_> {
 
     /// The hidden layer of the feed-forward network, of the norm in `b.h`: `b.hidden`, which a product by groups of `group`
     /// takes next.
-    fn hidden(&mut self, gate_up: &Weights, group: GroupSize, b: &mut Buffers) -> Result<(), CudaError> {
+    fn hidden(
+        &mut self,
+        gate_up: &DeviceWeights,
+        group: GroupSize,
+        b: &mut Buffers,
+    ) -> Result<(), CudaError> {
         let CudaModel { kernels, config: c, .. } = self.model;
         let (rows, n) = (self.rows, self.rows * c.feed_forward);
         let (x, mut h) = (b.h.slice(0..rows * c.width)?, b.hidden.slice_mut(0..n)?);
@@ -490,7 +498,7 @@ impl Pass<'_> {
     /// Adds `x W^T` to the residual stream, or for a prompt puts it into `delta` for the next norm to add.
     fn add(
         &mut self,
-        weights: &Weights,
+        weights: &DeviceWeights,
         x: DeviceSlice<'_, bf16>,
         sums: Option<&DeviceBuffer<f32>>,
         residual: &mut DeviceBuffer<bf16>,

@@ -6,7 +6,7 @@ use crate::model::{Config, Error, Model};
 use half::bf16;
 use halfbyte_cpu_kernels::{Isa, Matrix, Parameters, RopeOrder, Weights as HostWeights};
 use halfbyte_cuda_driver::DeviceBuffer;
-use halfbyte_cuda_kernels::{Affine, Kernels, Pairing, Sampler, Weights};
+use halfbyte_cuda_kernels::{Affine, DeviceSampler, DeviceWeights, Kernels};
 use halfbyte_q4::BlockQ4_1;
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ use std::collections::BTreeMap;
 pub struct CudaModel {
     pub(super) kernels: Kernels,
     pub(super) config: Config,
-    pub(super) embedding: Weights,
+    pub(super) embedding: DeviceWeights,
     pub(super) layers: Vec<Layer>,
     pub(super) norm: DeviceBuffer<f32>,
     /// `None`: the embedding again.
-    pub(super) output: Option<Weights>,
+    pub(super) output: Option<DeviceWeights>,
 }
 
 /// One layer.
@@ -31,14 +31,14 @@ pub struct CudaModel {
 pub(super) struct Layer {
     pub(super) attention_norm: DeviceBuffer<f32>,
     /// Queries over keys over values.
-    pub(super) qkv: Weights,
+    pub(super) qkv: DeviceWeights,
     pub(super) biases: Option<[DeviceBuffer<f32>; 3]>,
     pub(super) head_norms: Option<[DeviceBuffer<f32>; 2]>,
-    pub(super) attention_output: Weights,
+    pub(super) attention_output: DeviceWeights,
     pub(super) feed_forward_norm: DeviceBuffer<f32>,
     /// Gate over up.
-    pub(super) gate_up: Weights,
-    pub(super) down: Weights,
+    pub(super) gate_up: DeviceWeights,
+    pub(super) down: DeviceWeights,
 }
 
 impl CudaModel {
@@ -70,20 +70,23 @@ impl CudaModel {
 
     /// Whether the likeliest tokens are chosen on the device: its sampler takes as many logits.
     pub fn is_greedy(&self) -> bool {
-        self.config.n_vocab <= Sampler::MAX_VOCABULARY
+        self.config.n_vocab <= DeviceSampler::MAX_VOCABULARY
     }
 
     /// Bytes of weights on the device that each decoded token reads.
     pub fn bytes_per_token(&self) -> usize {
-        let in_layer = |l: &Layer| [&l.qkv, &l.attention_output, &l.gate_up, &l.down].map(Weights::bytes);
+        let in_layer =
+            |l: &Layer| [&l.qkv, &l.attention_output, &l.gate_up, &l.down].map(DeviceWeights::bytes);
         let output = self.output.as_ref().unwrap_or(&self.embedding).bytes();
         self.layers.iter().flat_map(in_layer).sum::<usize>() + output
     }
 
     /// The forms of the matrices on the device, and how many there are of each.
     pub fn formats(&self) -> BTreeMap<String, usize> {
-        let in_layer = |l: &Layer| [&l.qkv, &l.attention_output, &l.gate_up, &l.down].map(Weights::format);
-        let ends = [Some(&self.embedding), self.output.as_ref()].into_iter().flatten().map(Weights::format);
+        let in_layer =
+            |l: &Layer| [&l.qkv, &l.attention_output, &l.gate_up, &l.down].map(DeviceWeights::format);
+        let ends =
+            [Some(&self.embedding), self.output.as_ref()].into_iter().flatten().map(DeviceWeights::format);
         let mut formats = BTreeMap::new();
         for format in self.layers.iter().flat_map(in_layer).chain(ends) {
             *formats.entry(format.to_string()).or_default() += 1;
@@ -92,10 +95,10 @@ impl CudaModel {
     }
 
     /// Which numbers of a head turn together.
-    pub(super) fn pairing(&self) -> Pairing {
+    pub(super) fn rope_order(&self) -> halfbyte_cuda_kernels::RopeOrder {
         match self.config.rope_order {
-            RopeOrder::Adjacent => Pairing::Adjacent,
-            RopeOrder::Halves => Pairing::Halves,
+            RopeOrder::Adjacent => halfbyte_cuda_kernels::RopeOrder::Adjacent,
+            RopeOrder::Halves => halfbyte_cuda_kernels::RopeOrder::Halves,
         }
     }
 }
@@ -158,7 +161,7 @@ fn vector(kernels: &Kernels, values: &[f32]) -> Result<DeviceBuffer<f32>, Error>
 }
 
 /// Matrices of the same inputs, one over the other, as one.
-fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<Weights, Error> {
+fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<DeviceWeights, Error> {
     let (inputs, outputs) = (parts[0].cols(), parts.iter().map(Matrix::rows).sum());
     /// The blocks of all parts, if all are of one type.
     macro_rules! all {
@@ -174,22 +177,22 @@ fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<Weights, Error> {
         };
     }
     if let Some(blocks) = all!(Q4_0) {
-        return Ok(Weights::from_q4_0(kernels, outputs, inputs, &blocks).map_err(CudaError::from)?);
+        return Ok(DeviceWeights::from_q4_0(kernels, outputs, inputs, &blocks).map_err(CudaError::from)?);
     }
     if let Some(blocks) = all!(Q8_0) {
-        return Ok(Weights::from_q8_0(kernels, outputs, inputs, &blocks).map_err(CudaError::from)?);
+        return Ok(DeviceWeights::from_q8_0(kernels, outputs, inputs, &blocks).map_err(CudaError::from)?);
     }
     if let Some(blocks) = all!(Q4_1) {
         let (words, scales, biases) = affine(&blocks);
         let affine = Affine { bits: 4, group: 32, words: &words, scales: &scales, biases: &biases };
-        return Ok(Weights::from_affine(kernels, outputs, inputs, &affine).map_err(CudaError::from)?);
+        return Ok(DeviceWeights::from_affine(kernels, outputs, inputs, &affine).map_err(CudaError::from)?);
     }
     if let Some(parts) = all_affine(parts) {
         let words = parts.iter().map(|part| part.words).collect::<Vec<_>>().concat();
         let scales = parts.iter().map(|part| part.scales).collect::<Vec<_>>().concat();
         let biases = parts.iter().map(|part| part.biases).collect::<Vec<_>>().concat();
         let affine = Affine { words: &words, scales: &scales, biases: &biases, ..parts[0] };
-        return Ok(Weights::from_affine(kernels, outputs, inputs, &affine).map_err(CudaError::from)?);
+        return Ok(DeviceWeights::from_affine(kernels, outputs, inputs, &affine).map_err(CudaError::from)?);
     }
     let mut weights = Vec::with_capacity(outputs * inputs);
     let mut row = vec![0.0; inputs];
@@ -199,7 +202,7 @@ fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<Weights, Error> {
             weights.extend(row.iter().map(|&x| bf16::from_f32(x)));
         }
     }
-    Ok(Weights::from_bf16(kernels, outputs, inputs, &weights).map_err(CudaError::from)?)
+    Ok(DeviceWeights::from_bf16(kernels, outputs, inputs, &weights).map_err(CudaError::from)?)
 }
 
 /// The parts, if all are MLX affine groups of one size and of 4 bits, with scales and biases in bf16.

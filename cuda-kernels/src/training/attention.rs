@@ -1,7 +1,6 @@
 //! Gradients of a prompt's attention.
 
-use super::cache::KvFormat;
-use super::problem::{Heads, Problem};
+use crate::attention::{AttentionParams, KvFormat, Problem};
 use crate::check::{at_most, length, place};
 use crate::profiler::{Queue, Work};
 use crate::{Error, Kernels};
@@ -11,7 +10,7 @@ use halfbyte_cuda_driver::{Argument, Context, DeviceBuffer, DeviceSlice, DeviceS
 /// Lines and positions of a block.
 const BLOCK: usize = 64;
 
-/// What [`prefill`](super::prefill) gave, and the gradient of its output.
+/// The results of [`prefill`](crate::attention::prefill), and the gradient of its output.
 #[derive(Debug, Clone, Copy)]
 pub struct Forward<'a> {
     /// The outputs, `[row][n_heads][head_dim]`.
@@ -22,14 +21,14 @@ pub struct Forward<'a> {
     pub dout: DeviceSlice<'a, bf16>,
 }
 
-/// Where gradients go.
+/// The buffers that the gradients are written to.
 #[derive(Debug)]
 pub struct Gradients<'a> {
-    /// Of the queries, `[row][n_heads][head_dim]`.
+    /// The gradient of the queries, `[row][n_heads][head_dim]`.
     pub dq: DeviceSliceMut<'a, bf16>,
-    /// Of the keys, `[position][n_kv_heads][head_dim]`, of `kv_len` positions.
+    /// The gradient of the keys, `[position][n_kv_heads][head_dim]`, of `kv_len` positions.
     pub dk: DeviceSliceMut<'a, bf16>,
-    /// Of the values, laid out like those of the keys.
+    /// The gradient of the values, laid out like that of the keys.
     pub dv: DeviceSliceMut<'a, bf16>,
 }
 
@@ -40,20 +39,20 @@ pub struct BackwardBuffers {
 }
 
 impl BackwardBuffers {
-    /// Room for `rows` rows of `heads`.
+    /// Room for `rows` rows of layers of `params`.
     ///
     /// # Errors
     /// [`Error::HeadGroups`]; [`Error::Driver`], when the memory is not there.
-    pub fn new(context: &Context, heads: &Heads, rows: usize) -> Result<Self, Error> {
-        heads.check()?;
-        Ok(Self { statistics: DeviceBuffer::uninit(context, numbers(heads, rows))? })
+    pub fn new(context: &Context, params: &AttentionParams, rows: usize) -> Result<Self, Error> {
+        params.check()?;
+        Ok(Self { statistics: DeviceBuffer::uninit(context, numbers(params, rows))? })
     }
 }
 
-/// Two for each line, a kv head's lines made an even number.
-fn numbers(heads: &Heads, rows: usize) -> usize {
-    let lines = rows.saturating_mul(heads.group());
-    lines.saturating_add(lines % 2).saturating_mul(heads.n_kv_heads).saturating_mul(2)
+/// The length of the statistics: two numbers for each line, with the lines of a kv head padded to an even number.
+fn numbers(params: &AttentionParams, rows: usize) -> usize {
+    let lines = rows.saturating_mul(params.group());
+    lines.saturating_add(lines % 2).saturating_mul(params.n_kv_heads).saturating_mul(2)
 }
 
 /// Queues the gradients of `problem`'s queries, keys and values: causal attention over a bf16 cache, heads of 64 or 128
@@ -73,7 +72,7 @@ fn numbers(heads: &Heads, rows: usize) -> usize {
 /// `2^-8 sum over d of |dout out|` in each dS's second term.
 ///
 /// # Errors
-/// As for [`prefill`](super::prefill); [`Error::HeadDim`] for 256, [`Error::Parameter`] for attention that is not causal,
+/// As for [`prefill`](crate::attention::prefill); [`Error::HeadDim`] for 256, [`Error::Parameter`] for attention that is not causal,
 /// a soft-cap, sinks or an fp8 cache; before anything is queued. [`Error::Driver`].
 #[allow(unsafe_code, reason = "a kernel's arguments can't be checked by a type")]
 pub fn backward<'q>(
@@ -84,16 +83,16 @@ pub fn backward<'q>(
     forward: &Forward<'_>,
     gradients: &mut Gradients<'_>,
 ) -> Result<(), Error> {
-    let (queue, heads, rows, kv_len) = (queue.into(), problem.heads, problem.rows, problem.kv_len);
+    let (queue, params, rows, kv_len) = (queue.into(), problem.params, problem.rows, problem.kv_len);
     let a = problem.arguments(kernels)?;
     refuse(problem)?;
-    let width = heads.width();
-    let kv_width = heads.n_kv_heads * heads.head_dim;
-    at_most("positions times query heads of attention", i32::MAX as usize, kv_len * heads.n_heads)?;
+    let width = params.width();
+    let kv_width = params.n_kv_heads * params.head_dim;
+    at_most("positions times query heads of attention", i32::MAX as usize, kv_len * params.n_heads)?;
     let context = kernels.context();
     let Forward { out, lse, dout } = forward;
     length("attention's output", rows * width, out.len())?;
-    length("the log-sum-exp", rows * heads.n_heads, lse.len())?;
+    length("the log-sum-exp", rows * params.n_heads, lse.len())?;
     length("the gradient of attention's output", rows * width, dout.len())?;
     place("attention's output", context, out.context(), out.pointer(), 16)?;
     place("the log-sum-exp", context, lse.context(), lse.pointer(), 4)?;
@@ -106,17 +105,17 @@ pub fn backward<'q>(
     place("the gradient of the keys", context, dk.context(), dk.pointer(), 16)?;
     place("the gradient of the values", context, dv.context(), dv.pointer(), 16)?;
     let statistics = &buffers.statistics;
-    at_most("rows and query heads in attention's buffers", statistics.len(), numbers(&heads, rows))?;
+    at_most("rows and query heads in attention's buffers", statistics.len(), numbers(&params, rows))?;
     place("attention's buffers", context, statistics.context(), statistics.pointer(), 16)?;
 
-    let [of_delta, of_dq, of_dkdv] = match heads.head_dim {
+    let [of_delta, of_dq, of_dkdv] = match params.head_dim {
         64 => ["attention_backward_delta_d64", "attention_backward_dq_d64", "attention_backward_dkdv_d64"],
         _ => ["attention_backward_delta_d128", "attention_backward_dq_d128", "attention_backward_dkdv_d128"],
     };
     let kernel = [kernels.kernel(of_delta)?, kernels.kernel(of_dq)?, kernels.kernel(of_dkdv)?];
     let (statistics, out, lse, dout) = (statistics.pointer(), out.pointer(), lse.pointer(), dout.pointer());
     let (dq, dk, dv) = (dq.pointer(), dk.pointer(), dv.pointer());
-    let (lines, kv_heads) = (rows * heads.group(), heads.n_kv_heads as u32);
+    let (lines, kv_heads) = (rows * params.group(), params.n_kv_heads as u32);
     let (shape, Work { operations, bytes }) = problem.work();
     // A pair takes two products in the forward pass.
     let work =
@@ -131,11 +130,11 @@ pub fn backward<'q>(
             Argument::new(&a.n_heads),
             Argument::new(&a.group),
         ];
-        let grid = [lines.div_ceil(1024 / heads.head_dim) as u32, kv_heads, 1];
+        let grid = [lines.div_ceil(1024 / params.head_dim) as u32, kv_heads, 1];
         let describe = || {
             (
                 shape.clone(),
-                Work { operations: 0, bytes: (rows * heads.n_heads * (heads.head_dim * 4 + 12)) as u64 },
+                Work { operations: 0, bytes: (rows * params.n_heads * (params.head_dim * 4 + 12)) as u64 },
             )
         };
         // SAFETY: outputs, their gradient, lse and statistics have the sizes of the problem, are aligned and of the
@@ -153,7 +152,7 @@ pub fn backward<'q>(
         Argument::new(&a.kv_len),
         Argument::new(&a.window),
         Argument::new(&a.scale),
-        Argument::new(&heads.scale),
+        Argument::new(&params.scale),
     ];
     if rows > 0 {
         let arguments = [&shared[..], &[Argument::new(&dq)], &numbers].concat();
@@ -170,9 +169,9 @@ pub fn backward<'q>(
     Ok(())
 }
 
-/// What the forward kernels take and these don't.
+/// Refuses the problems that the forward kernels take and the backward kernels don't.
 fn refuse(problem: &Problem<'_>) -> Result<(), Error> {
-    let Heads { head_dim, causal, soft_cap, .. } = problem.heads;
+    let AttentionParams { head_dim, causal, soft_cap, .. } = problem.params;
     if head_dim > 128 {
         return Err(Error::HeadDim { expected: "64 or 128 in the backward pass", got: head_dim });
     }

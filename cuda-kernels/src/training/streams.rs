@@ -1,9 +1,9 @@
-//! A second stream for work that nothing waits for yet.
+//! A second stream for the gradients of the weights.
 //!
-//! In a backward pass the gradient of the activations goes down the layers in a strict chain, while nobody needs the
-//! weights' gradients until the optimizer runs. On a stream of their own they fill the multiprocessors that the chain
+//! In a backward pass the gradient of the activations goes down the layers in a strict chain, but the gradients of the
+//! weights are not needed until the optimizer runs. On a stream of their own they fill the multiprocessors that the chain
 //! leaves idle in its last, half-empty waves. They only read what the chain wrote, but the chain overwrites it a little
-//! later, so each side has to wait for the other in the right places:
+//! later, so each stream has to wait for the other in the right places:
 //!
 //! ```text
 //! main   -- dy --fork-- dx = dy W -- ... -- waitfor -- overwrite dy -- ... -- join --
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! With one stream every call here does nothing, the order of launches stays the same, and so do the bits: a kernel
-//! gets the same inputs either way and adds them in the same order. The scheme, and its names, are those of the first
-//! seed document's trainer.
+//! gets the same inputs either way and adds them in the same order. The method names are those of the
+//! trainer that the scheme comes from.
 
 use crate::Error;
 use halfbyte_cuda_driver::{Context, Event, Stream, StreamKind, Timing};
@@ -25,7 +25,7 @@ use halfbyte_cuda_driver::{Context, Event, Stream, StreamKind, Timing};
 ///
 /// ```no_run
 /// # fn step(context: &halfbyte_cuda_driver::Context) -> Result<(), Box<dyn std::error::Error>> {
-/// use halfbyte_cuda_kernels::{Mark, Streams};
+/// use halfbyte_cuda_kernels::training::{Mark, Streams};
 /// let mut streams = Streams::new(context, 2)?;
 /// let mut gradient_read = Mark::new(context)?;
 /// streams.fork()?;
@@ -57,7 +57,7 @@ struct Side {
 #[derive(Debug)]
 pub struct Mark {
     event: Event,
-    /// Whether it was ever set: with one stream it is not, and to wait for it is nothing.
+    /// Whether it was ever set. With one stream it never is, and waiting for it does nothing.
     set: bool,
 }
 
@@ -108,7 +108,7 @@ impl Streams {
         1 + usize::from(self.side.is_some())
     }
 
-    /// Where a launch goes now.
+    /// The stream that a launch goes to now.
     #[must_use]
     pub fn current(&self) -> &Stream {
         match &self.side {
@@ -134,7 +134,8 @@ impl Streams {
         self.on_side = true;
     }
 
-    /// Marks that the second stream's work so far is done with what it reads, and sends launches to the main stream.
+    /// Sets `reader` after the second stream's work so far, which has then read its inputs, and sends launches to the main
+    /// stream again.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -147,8 +148,8 @@ impl Streams {
         Ok(())
     }
 
-    /// Makes the main stream wait for a mark before it writes what the marked work reads. A mark that was never set
-    /// holds nothing up.
+    /// Makes the main stream wait for a mark before it writes what the marked work reads. Waiting for a
+    /// mark that was never set does nothing.
     ///
     /// # Errors
     /// [`Error::Driver`].
