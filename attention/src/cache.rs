@@ -133,6 +133,50 @@ impl KvCache {
         self.len = 0;
     }
 
+    /// A copy of what is held.
+    #[must_use]
+    pub fn save(&self) -> SavedKv {
+        let heads = |order: Order, plane: &Aligned| {
+            let row_bytes = self.kind.row_bytes(self.head_dim);
+            let (head, used) =
+                (order.reserved(self.capacity) * row_bytes, order.reserved(self.len) * row_bytes);
+            let heads = plane.as_slice().chunks_exact(head).map(|head| &head[..used]);
+            heads.collect::<Vec<_>>().concat()
+        };
+        let Self { kind, n_kv_heads, head_dim, len, .. } = *self;
+        let (keys, values) = (heads(Order::Panels, &self.keys), heads(Order::Rows, &self.values));
+        SavedKv { kind, n_kv_heads, head_dim, len, keys, values }
+    }
+
+    /// Puts a copy in the place of what is held. The caches may have different capacities.
+    ///
+    /// # Errors
+    /// [`Error::Saved`] if the copy is of another type or of other heads, [`Error::Full`] if it has more positions than
+    /// the capacity; the cache is unchanged then.
+    pub fn restore(&mut self, saved: &SavedKv) -> Result<(), Error> {
+        let expected = (self.n_kv_heads, self.head_dim, self.kind.name());
+        let got = (saved.n_kv_heads, saved.head_dim, saved.kind.name());
+        if expected != got {
+            return Err(Error::Saved { expected, got });
+        }
+        if saved.len > self.capacity {
+            return Err(Error::Full { capacity: self.capacity, len: 0, rows: saved.len });
+        }
+        self.len = saved.len;
+        let row_bytes = self.kind.row_bytes(self.head_dim);
+        let planes =
+            [(Order::Panels, &mut self.keys, &saved.keys), (Order::Rows, &mut self.values, &saved.values)];
+        for (order, plane, from) in planes {
+            let head = order.reserved(self.capacity) * row_bytes;
+            let used = order.reserved(saved.len) * row_bytes;
+            if used > 0 {
+                let heads = plane.as_mut_slice().chunks_exact_mut(head).zip(from.chunks_exact(used));
+                heads.for_each(|(head, from)| head[..used].copy_from_slice(from));
+            }
+        }
+        Ok(())
+    }
+
     /// Positions held.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -183,6 +227,46 @@ impl KvCache {
             let head = order.reserved(self.capacity) * row_bytes;
             Rows { kind: self.kind, order, bytes: &plane.as_slice()[kv_head * head..][..head], row_bytes }
         })
+    }
+}
+
+/// A copy of a [`KvCache`], with memory for the positions that were held and no more.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SavedKv {
+    kind: KvType,
+    n_kv_heads: usize,
+    head_dim: usize,
+    len: usize,
+    keys: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl SavedKv {
+    /// Positions held.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no position is held.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of keys and values.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.keys.len() + self.values.len()
+    }
+}
+
+impl fmt::Debug for SavedKv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, n_kv_heads, head_dim, len, .. } = self;
+        let mut f = f.debug_struct("SavedKv");
+        f.field("kv_type", kind).field("n_kv_heads", n_kv_heads).field("head_dim", head_dim);
+        f.field("len", len).finish_non_exhaustive()
     }
 }
 

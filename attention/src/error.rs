@@ -4,6 +4,17 @@
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A copy of another cache was to be put into this one.
+    #[error(
+        "a copy of a KV cache: expected {} heads of {} in {}, got {} heads of {} in {}",
+        .expected.0, .expected.1, .expected.2, .got.0, .got.1, .got.2
+    )]
+    Saved {
+        /// The cache's heads, their size and their type.
+        expected: (usize, usize, &'static str),
+        /// The copy's.
+        got: (usize, usize, &'static str),
+    },
     /// A slice has the wrong length.
     #[error("{what}: expected {expected} elements, got {got}")]
     Length {

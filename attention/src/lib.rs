@@ -13,7 +13,7 @@ mod split;
 mod tile;
 
 pub use attention::{attention, attention_with_sinks};
-pub use cache::KvCache;
+pub use cache::{KvCache, SavedKv};
 pub use error::Error;
 pub use params::AttentionParams;
 pub use rows::KvType;

@@ -16,10 +16,12 @@
 
 use core::hint::black_box;
 use criterion::{Criterion, criterion_group, criterion_main};
-use halfbyte::model::Model;
+use halfbyte::model::Transformer;
+use halfbyte::source;
 use halfbyte_gguf::{Gguf, GgufWriter, Metadata};
 use halfbyte_tokenizer::{Tokenizer, TokenizerSpec};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 fn load(c: &mut Criterion) {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/SmolLM2-135M-Instruct.Q4_1.gguf");
@@ -31,10 +33,13 @@ fn load(c: &mut Criterion) {
     let empty = std::env::temp_dir().join(format!("halfbyte-load-{}.gguf", std::process::id()));
     GgufWriter::create(&empty, &Metadata::new(), &[]).unwrap().commit().unwrap();
     let gguf = Gguf::open(&path).unwrap();
+    let file = source::open(&path).unwrap();
     let mut group = c.benchmark_group("load");
     group.bench_function("floor", |b| b.iter(|| black_box(Gguf::open(&empty).unwrap())));
     group.bench_function("open", |b| b.iter(|| black_box(Gguf::open(&path).unwrap())));
-    group.bench_function("model", |b| b.iter(|| black_box(Model::from_gguf(&gguf).unwrap()).is_tied()));
+    group.bench_function("model", |b| {
+        b.iter(|| black_box(Transformer::new(Arc::clone(&file)).unwrap()).description().is_tied())
+    });
     let spec = || TokenizerSpec::from_metadata(gguf.metadata()).unwrap();
     group.bench_function("tokenizer", |b| b.iter(|| black_box(Tokenizer::new(&spec()).unwrap())));
     group.sample_size(10);

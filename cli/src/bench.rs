@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use halfbyte::model::Feed;
-use halfbyte_threadpool::ThreadPool;
+use halfbyte::model::{Compute, Sequence};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -88,11 +87,11 @@ impl Test {
 
     /// Feeds the last of `ids` to a context that holds those before, and says how long that took. Whatever the context
     /// holds already began with the same ids.
-    fn once(self, session: &mut dyn Feed, ids: &[u32]) -> Result<Duration> {
+    fn once(self, session: &mut dyn Sequence, ids: &[u32]) -> Result<Duration> {
         let (before, ids) = ids.split_at(ids.len() - self.tokens());
-        session.truncate(before.len());
+        session.cut(before.len())?;
         if session.len() < before.len() {
-            session.truncate(0);
+            session.cut(0)?;
             session.prompt(before)?;
         }
         let start = Instant::now();
@@ -131,15 +130,15 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
     let bar = progress_bar(thread_counts.len() * tests.len() * (args.reps + 1));
     let mut results = Vec::new();
     for &threads in &thread_counts {
-        let pool = ThreadPool::new(threads)?;
-        let mut session = engine.open(&pool, way)?;
+        let compute = Compute::new(threads)?.with_isa(engine.isa.value);
+        let mut session = engine.open(&compute, way)?;
         let on = engine.device.as_ref().map_or_else(|| format!("{threads} threads"), Device::summary);
         for &test in &tests {
             let (n_prompt, n_gen, depth) = match test {
                 Test::Prompt(n) => (n, 0, 0),
                 Test::Decode { tokens, depth } => (0, tokens, depth),
             };
-            let ids = pseudo_random_ids(test.context(), engine.model.config().n_vocab);
+            let ids = pseudo_random_ids(test.context(), engine.model.description().n_vocab);
             let mut rates = Vec::with_capacity(args.reps);
             for rep in 0..=args.reps {
                 bar.set_message(format!("{on}, {n_prompt} prompt, {n_gen} decode"));

@@ -2,13 +2,13 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use halfbyte::calibrate::{self, Checkpoint, Recipe};
-use halfbyte::model::Model;
+use halfbyte::model::{Compute, Transformer};
 use halfbyte::requantize::Plan;
-use halfbyte::source::Source;
-use halfbyte_cpu_kernels::Context;
+use halfbyte::source::ModelFile;
 use halfbyte_gguf::imatrix::Imatrix;
 use halfbyte_q4::gptq::{Options, Order};
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
@@ -59,8 +59,8 @@ impl Text {
 }
 
 /// Tokens in a window for `model`.
-pub(crate) fn window_length(global: &GlobalArgs, model: &Model<'_>) -> Result<usize> {
-    let trained = model.config().context;
+pub(crate) fn window_length(global: &GlobalArgs, model: &Transformer) -> Result<usize> {
+    let trained = model.description().context;
     let context = global.ctx.unwrap_or(DEFAULT_CONTEXT.min(trained));
     if context > trained {
         bail!("--ctx {context}: the model was trained for {trained} tokens");
@@ -69,36 +69,36 @@ pub(crate) fn window_length(global: &GlobalArgs, model: &Model<'_>) -> Result<us
 }
 
 /// What a text is read by and read for.
-struct Subject<'a> {
-    model: Model<'a>,
+struct Subject {
+    model: Transformer,
     text: Text,
 }
 
 /// What `halfbyte quantize` knows of a model's inputs.
 pub(crate) struct Calibration<'a> {
     args: &'a QuantizeArgs,
-    ctx: Context<'a>,
-    subject: Option<Subject<'a>>,
+    compute: Compute,
+    subject: Option<Subject>,
 }
 
 impl<'a> Calibration<'a> {
     pub(crate) fn new(
         global: &GlobalArgs,
         args: &'a QuantizeArgs,
-        ctx: Context<'a>,
-        source: &'a dyn Source,
+        compute: &Compute,
+        source: &Arc<ModelFile>,
     ) -> Result<Self> {
         let mut subject = None;
         if let Some(path) = &args.calibrate {
             let name = || args.input.display().to_string();
-            let model = Model::from_source(source).with_context(name)?;
+            let model = Transformer::new(Arc::clone(source)).with_context(name)?;
             let spec = TokenizerSpec::from_metadata(source.metadata());
             let tokenizer = spec.and_then(|spec| Tokenizer::new(&spec)).with_context(name)?;
             let context = window_length(global, &model)?;
             let text = Text::read(path, &tokenizer, context, args.calibrate_tokens)?;
             subject = Some(Subject { model, text });
         }
-        Ok(Self { args, ctx, subject })
+        Ok(Self { args, compute: compute.clone(), subject })
     }
 
     /// Gives `plan` the importance of columns, if there is any to be had. Returns what is to be warned of.
@@ -113,7 +113,7 @@ impl<'a> Calibration<'a> {
             (None, Some(Subject { model, text })) if method != Some(MethodArg::Gptq) => {
                 let mut imatrix = text.imatrix()?;
                 let share = |done| plan.n_weights() * done / text.windows.len();
-                let made = calibrate::importance(self.ctx, model, &text.windows, &mut imatrix, |done| {
+                let made = calibrate::importance(&self.compute, model, &text.windows, &mut imatrix, |done| {
                     progress.show(share(done))
                 });
                 if let Err(calibrate::Error::Stopped) = made {
@@ -158,10 +158,15 @@ impl<'a> Calibration<'a> {
         let path = self.checkpoint_path();
         let fingerprint = calibrate::fingerprint(plan, &text.windows, recipe);
         let mut checkpoint = Checkpoint::open(&path, fingerprint)?;
-        let made =
-            calibrate::quantize(self.ctx, model, plan, &text.windows, recipe, &mut checkpoint, &mut |p| {
-                progress.show(p.weights)
-            });
+        let made = calibrate::quantize(
+            &self.compute,
+            model,
+            plan,
+            &text.windows,
+            recipe,
+            &mut checkpoint,
+            &mut |p| progress.show(p.weights),
+        );
         let report = match made {
             Ok(report) => report,
             Err(calibrate::Error::Stopped) => bail!(

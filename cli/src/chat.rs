@@ -1,6 +1,7 @@
 //! `halfbyte chat`: turns of a conversation, through the model's own template.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use halfbyte::generate::{CachedSession, Progress, Request, Stop, generate};
@@ -29,10 +30,10 @@ Ctrl-C stops a reply, or clears the line. A space in front sends a line that beg
 const WITHOUT_TEMPLATE: &str =
     "`halfbyte run` continues a text without a chat template, --model names another model";
 
-pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<&dyn Ranks>) -> Result<()> {
-    let gguf = agreed(ranks, engine::load(global), |_| "")?;
-    let loaded = Engine::with_tokenizer(&gguf, global, ranks);
-    let (engine, tokenizer) = agreed(ranks, loaded, |(engine, _)| engine.mark())?;
+pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<Arc<dyn Ranks>>) -> Result<()> {
+    let gguf = agreed(ranks.as_ref(), engine::load(global), |_| "")?;
+    let loaded = Engine::with_tokenizer(&gguf, global, ranks.clone());
+    let (engine, tokenizer) = agreed(ranks.as_ref(), loaded, |(engine, _)| engine.mark())?;
     let template = ChatTemplate::new(&tokenizer)
         .map_err(|error| anyhow!("{} can't chat: {error}; {WITHOUT_TEMPLATE}", engine.name))?;
     let sampler = sampling::sampler(&args.sampling)?;
@@ -62,11 +63,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<&dyn Ranks
 }
 
 struct Chat<'a> {
-    engine: &'a Engine<'a>,
+    engine: &'a Engine,
     tokenizer: &'a Tokenizer,
     template: ChatTemplate,
     options: ChatOptions,
-    cache: CachedSession<'a>,
+    cache: CachedSession,
     sampler: Sampler,
     args: &'a ChatArgs,
     messages: Vec<Message>,

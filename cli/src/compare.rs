@@ -4,15 +4,14 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use halfbyte::calibrate;
-use halfbyte::model::Model;
+use halfbyte::model::{Compute, Transformer};
 use halfbyte::requantize::{self, Difference, Pairing};
-use halfbyte::source::Source;
-use halfbyte_cpu_kernels::Context;
+use halfbyte::source::ModelFile;
 use halfbyte_gguf::{Dims, TensorInfo};
-use halfbyte_threadpool::ThreadPool;
 use halfbyte_tokenizer::{Tokenizer, TokenizerSpec};
 use serde::Serialize;
 
@@ -64,15 +63,14 @@ struct ReshapedJson<'a> {
 
 pub(crate) fn run(global: &GlobalArgs, args: &CompareArgs) -> Result<()> {
     let (a, b) = (engine::open(Some(&args.a))?, engine::open(Some(&args.b))?);
-    let pool = ThreadPool::new(engine::threads(global)?.value)?;
-    let ctx = Context { pool: &pool, isa: engine::isa(global)?.value };
-    let pairing = Pairing::new(&*a, &*b);
+    let compute = engine::compute(global)?;
+    let pairing = Pairing::new(&**a, &**b);
     let weights: usize = pairing.same.iter().map(|(a, _)| a.n_elements()).sum();
 
     // Both passes over the weights count.
     let mut progress = Progress::new((1 + usize::from(args.text.is_some())) * weights)?;
     let outputs = match &args.text {
-        Some(text) => output_errors(global, args, text, (&*a, &*b), ctx, |share| {
+        Some(text) => output_errors(global, args, text, (&a, &b), &compute, |share| {
             progress.show((weights as f64 * share) as usize)
         })?,
         None => HashMap::new(),
@@ -81,7 +79,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &CompareArgs) -> Result<()> {
     let (mut tensors, mut done) = (Vec::new(), if args.text.is_some() { weights } else { 0 });
     for &(in_a, in_b) in &pairing.same {
         let go_on = |n| progress.show(done + n);
-        let difference = requantize::difference((&*a, &*b), (in_a, in_b), ctx, go_on)
+        let difference = requantize::difference((&**a, &**b), (in_a, in_b), compute.context(), go_on)
             .with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;
         let Some(difference) = difference else { bail!("stopped") };
         done += in_a.n_elements();
@@ -128,17 +126,19 @@ fn output_errors(
     global: &GlobalArgs,
     args: &CompareArgs,
     text: &Path,
-    files: (&dyn Source, &dyn Source),
-    ctx: Context<'_>,
+    files: (&Arc<ModelFile>, &Arc<ModelFile>),
+    compute: &Compute,
     mut go_on: impl FnMut(f64) -> ControlFlow<()>,
 ) -> Result<HashMap<String, f64>> {
     let name = || args.a.display().to_string();
-    let model = Model::from_source(files.0).with_context(name)?;
+    let model = Transformer::new(Arc::clone(files.0)).with_context(name)?;
     let spec = TokenizerSpec::from_metadata(files.0.metadata());
     let tokenizer = spec.and_then(|spec| Tokenizer::new(&spec)).with_context(name)?;
     let text = Text::read(text, &tokenizer, window_length(global, &model)?, args.tokens)?;
     let share = |done| done as f64 / text.windows.len() as f64;
-    match calibrate::output_errors(ctx, &model, files, &text.windows, |done| go_on(share(done))) {
+    match calibrate::output_errors(compute, &model, (&***files.0, &***files.1), &text.windows, |done| {
+        go_on(share(done))
+    }) {
         Ok(errors) => Ok(errors.into_iter().map(|(name, error)| (name, error.relative())).collect()),
         Err(calibrate::Error::Stopped) => bail!("stopped"),
         Err(error) => Err(error).with_context(|| format!("{} and {}", args.a.display(), args.b.display())),

@@ -1,7 +1,7 @@
 //! Where the model computes: this CPU, a GPU, or the emulator in a GPU's place.
 
 use anyhow::{Context as _, Result, bail};
-use halfbyte::model::Model;
+use halfbyte::model::Transformer;
 use halfbyte::model::cuda::{CudaModel, CudaOptions, CudaSession};
 use halfbyte::sampler::Sampler;
 use halfbyte_cuda_driver::{Context, Driver};
@@ -64,11 +64,11 @@ pub(crate) fn check(global: &GlobalArgs, command: &Command) -> Result<()> {
 
 impl Device {
     /// The device that the options name, with a copy of `model`; `None` for the CPU.
-    pub(crate) fn new(global: &GlobalArgs, model: &Model<'_>) -> Result<Option<Self>> {
+    pub(crate) fn new(global: &GlobalArgs, model: &Transformer) -> Result<Option<Self>> {
         if global.device == DeviceArg::Cpu {
             return Ok(None);
         }
-        let options = way::cuda_options(model.config(), global)?;
+        let options = way::cuda_options(model.description(), global)?;
         let emulator = match global.device {
             DeviceArg::CudaEmulator => Some(Emulator::install(EmulatorConfig::default())?),
             _ => None,
@@ -103,7 +103,7 @@ impl Device {
     }
 
     /// An empty context on the device.
-    pub(crate) fn session(&self, options: CudaOptions) -> Result<CudaSession<'_>> {
+    pub(crate) fn session(&self, options: CudaOptions) -> Result<CudaSession> {
         Ok(CudaSession::new(&self.model, options)?)
     }
 

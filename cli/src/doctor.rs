@@ -145,7 +145,7 @@ fn takes_int8(ty: TensorType) -> bool {
 fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
     let gguf = engine::load(global)?;
     let engine = Engine::new(&gguf, global)?;
-    let config = engine.model.config();
+    let config = engine.model.description();
     let (int8_matrices, matrices) = engine.model.int8_matrices();
     let tokenizer = engine.tokenizer(global);
     let types = TensorType::ALL.iter().filter_map(|&ty| {
@@ -156,8 +156,8 @@ fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
     });
     Ok(ModelReport {
         name: engine.name.clone(),
-        architecture: config.architecture.name(),
-        layers: config.n_layers,
+        architecture: config.architecture,
+        layers: config.layers.len(),
         file_bytes: gguf.n_bytes() as u64,
         activations: way::activations_name(engine.options.activations),
         kv_cache: engine.options.kv_type.name(),

@@ -1,16 +1,20 @@
 //! From options to something that computes: file, model, tokenizer, threads, instruction set.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::embedded;
 use anyhow::{Context as _, Result, anyhow, bail};
-use halfbyte::model::{ActivationType, Config, Feed, Model, ModelShare, Ranks, Session, SessionOptions};
+use halfbyte::model::{
+    ActivationType, Compute, CpuSession, Description, ModelShare, Ranks, Sequence, SessionOptions,
+    Transformer,
+};
 use halfbyte::requantize::{Format, Method, Plan};
 use halfbyte::source::{self, ModelFile, Source};
-use halfbyte_cpu_kernels::{Context, ISA_VARIABLE, Isa};
+use halfbyte_cpu_kernels::{ISA_VARIABLE, Isa};
 use halfbyte_gguf::{Gguf, GgufWriter};
-use halfbyte_threadpool::{ThreadPool, default_threads};
+use halfbyte_threadpool::default_threads;
 use halfbyte_tokenizer::{Tokenizer, TokenizerSpec};
 
 use super::args::{FormatArg, GlobalArgs, MethodArg};
@@ -50,14 +54,19 @@ pub(crate) fn isa(global: &GlobalArgs) -> Result<Chosen<Isa>> {
     Ok(Chosen { value: Isa::best()?, reason: reason.to_owned() })
 }
 
+/// The threads and the instruction set.
+pub(crate) fn compute(global: &GlobalArgs) -> Result<Compute> {
+    Ok(Compute::new(threads(global)?.value)?.with_isa(isa(global)?.value))
+}
+
 /// What messages call the model.
 pub(crate) fn model_name(path: Option<&Path>) -> String {
     path.map_or_else(|| embedded::NAME.to_owned(), |path| path.display().to_string())
 }
 
 /// Opens the model, or the embedded one if none is named. One of the hub is fetched if it is not here yet.
-pub(crate) fn open(path: Option<&Path>) -> Result<ModelFile> {
-    let Some(path) = path else { return Ok(ModelFile::in_memory(embedded::gguf()?)) };
+pub(crate) fn open(path: Option<&Path>) -> Result<Arc<ModelFile>> {
+    let Some(path) = path else { return Ok(Arc::new(embedded::gguf()?.into())) };
     let path = &*hub::local(path)?;
     let opened = match source::open(path) {
         Err(error) if error.names_file() => Err(anyhow::Error::from(error)),
@@ -95,7 +104,7 @@ fn advice(path: &Path) -> Option<String> {
 }
 
 /// Opens the model of the command line, quantized on the way if it says so.
-pub(crate) fn load(global: &GlobalArgs) -> Result<ModelFile> {
+pub(crate) fn load(global: &GlobalArgs) -> Result<Arc<ModelFile>> {
     let file = open(global.model.as_deref())?;
     let Some((ty, method)) = global.load_as else { return Ok(file) };
     let name = model_name(global.model.as_deref());
@@ -113,19 +122,18 @@ pub(crate) fn load(global: &GlobalArgs) -> Result<ModelFile> {
         FormatArg::Q4_1 => Format::Q4_1(method),
         _ => Format::Q8_0,
     };
-    let plan = Plan::new(&*file, format, &[]).with_context(|| name.clone())?;
-    let pool = ThreadPool::new(threads(global)?.value)?;
-    let ctx = Context { pool: &pool, isa: isa(global)?.value };
+    let plan = Plan::new(&**file, format, &[]).with_context(|| name.clone())?;
+    let compute = compute(global)?;
     let mut progress = Progress::new(plan.n_weights())?;
     let n_bytes: usize = plan.tensors().iter().map(|tensor| tensor.n_bytes).sum();
     let sink = Vec::with_capacity(n_bytes + (n_bytes >> 6));
     let mut writer = GgufWriter::new(sink, plan.metadata(), plan.tensors())?;
-    let written = plan.write(ctx, &mut writer, &(), |done| progress.show(done));
+    let written = plan.write(compute.context(), &mut writer, &(), |done| progress.show(done));
     if written.with_context(|| name.clone())?.is_none() {
         bail!("stopped while {name} was quantized");
     }
     file.require_unchanged()?;
-    Ok(ModelFile::in_memory(Gguf::from_vec(writer.finish()?)?))
+    Ok(Arc::new(Gguf::from_vec(writer.finish()?)?.into()))
 }
 
 /// The tokenizer that the file describes.
@@ -140,47 +148,45 @@ pub(crate) fn tokenizer(global: &GlobalArgs, source: &dyn Source) -> Result<Toke
 
 /// A rank's part of the model.
 #[derive(Debug)]
-pub(crate) struct Share<'a> {
-    model: ModelShare<'a>,
-    pub(crate) ranks: &'a dyn Ranks,
+pub(crate) struct Share {
+    model: ModelShare,
+    pub(crate) ranks: Arc<dyn Ranks>,
     mark: String,
 }
 
 /// A model and what it runs on.
 #[derive(Debug)]
-pub(crate) struct Engine<'a> {
+pub(crate) struct Engine {
     pub(crate) name: String,
-    pub(crate) model: Model<'a>,
-    pub(crate) pool: ThreadPool,
+    pub(crate) model: Transformer,
+    pub(crate) compute: Compute,
     pub(crate) threads: Chosen<usize>,
     pub(crate) isa: Chosen<Isa>,
     pub(crate) options: SessionOptions,
     /// Where replies are made, if that is not the CPU.
     pub(crate) device: Option<Device>,
     /// What this process computes with in place of the model, if that is a part of it.
-    pub(crate) share: Option<Share<'a>>,
-    /// The file's mapping, for the tokenizer.
-    source: &'a ModelFile,
+    pub(crate) share: Option<Share>,
 }
 
-impl<'a> Engine<'a> {
+impl Engine {
     /// The model in `source` with the options of the command line, all of them checked.
-    pub(crate) fn new(source: &'a ModelFile, global: &GlobalArgs) -> Result<Self> {
+    pub(crate) fn new(source: &Arc<ModelFile>, global: &GlobalArgs) -> Result<Self> {
         Self::new_on(source, global, None)
     }
 
     /// The same, or with `ranks` this one's part of it.
     pub(crate) fn new_on(
-        source: &'a ModelFile,
+        source: &Arc<ModelFile>,
         global: &GlobalArgs,
-        ranks: Option<&'a dyn Ranks>,
+        ranks: Option<Arc<dyn Ranks>>,
     ) -> Result<Self> {
         let isa = isa(global)?;
         let threads = threads(global)?;
         let name = model_name(global.model.as_deref());
-        let mut model = Model::from_source(&**source).with_context(|| name.clone())?;
-        let options = way::session_options(model.config(), global);
-        let pool = ThreadPool::new(threads.value)?;
+        let mut model = Transformer::new(Arc::clone(source)).with_context(|| name.clone())?;
+        let options = way::session_options(model.description(), global);
+        let compute = Compute::new(threads.value)?.with_isa(isa.value);
         let device = Device::new(global, &model)?;
         let mut share = match ranks {
             Some(ranks) => {
@@ -194,24 +200,23 @@ impl<'a> Engine<'a> {
         if options.activations == ActivationType::Int8 && !global.no_pack && device.is_none() {
             let start = Instant::now();
             let waiting = Waiting::new(format!("packing the weights of {name}"));
-            let ctx = Context { pool: &pool, isa: isa.value };
             match &mut share {
-                Some(share) => share.model.pack(ctx)?,
-                None => model.pack(ctx)?,
+                Some(share) => share.model = share.model.clone().pack(&compute)?,
+                None => model = model.pack(&compute)?,
             }
             drop(waiting);
             tracing::info!("{name}: weights packed in {:.3} s", start.elapsed().as_secs_f64());
             source.require_unchanged()?;
         }
-        Ok(Self { name, model, pool, threads, isa, options, device, share, source })
+        Ok(Self { name, model, compute, threads, isa, options, device, share })
     }
 
     /// The model and its [tokenizer](Self::tokenizer), which is built beside the packing of the weights where there is
     /// more than one thread: it takes about as long.
     pub(crate) fn with_tokenizer(
-        source: &'a ModelFile,
+        source: &Arc<ModelFile>,
         global: &GlobalArgs,
-        ranks: Option<&'a dyn Ranks>,
+        ranks: Option<Arc<dyn Ranks>>,
     ) -> Result<(Self, Tokenizer)> {
         if threads(global)?.value == 1 {
             let engine = Self::new_on(source, global, ranks)?;
@@ -219,7 +224,7 @@ impl<'a> Engine<'a> {
             return Ok((engine, tokenizer));
         }
         let (engine, tokenizer) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(|| tokenizer(global, &**source));
+            let tokenizer = scope.spawn(|| tokenizer(global, &***source));
             let engine = Self::new_on(source, global, ranks);
             (engine, tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         });
@@ -231,12 +236,12 @@ impl<'a> Engine<'a> {
 
     /// The model's tokenizer, which has a text for every token that the model can choose.
     pub(crate) fn tokenizer(&self, global: &GlobalArgs) -> Result<Tokenizer> {
-        self.fitting(tokenizer(global, &**self.source)?)
+        self.fitting(tokenizer(global, &***self.model.file())?)
     }
 
     /// `tokenizer`, if it has as many tokens as the model.
     fn fitting(&self, tokenizer: Tokenizer) -> Result<Tokenizer> {
-        let (tokens, rows) = (tokenizer.n_vocab(), self.model.config().n_vocab);
+        let (tokens, rows) = (tokenizer.n_vocab(), self.model.description().n_vocab);
         if tokens != rows {
             bail!(
                 "{}: the tokenizer has {tokens} tokens, the model {rows}: expected the same number",
@@ -251,31 +256,26 @@ impl<'a> Engine<'a> {
         self.device.as_ref().map_or(Way::Cpu(self.options), |device| Way::Cuda(device.options()))
     }
 
-    /// An empty context that computes in this way: on the CPU with the threads of `pool`, on a device only if the engine
+    /// An empty context that computes in this way: on the CPU with the threads of `compute`, on a device only if the engine
     /// has one.
-    pub(crate) fn open<'s>(&'s self, pool: &'s ThreadPool, way: Way) -> Result<Box<dyn Feed + 's>> {
+    pub(crate) fn open(&self, compute: &Compute, way: Way) -> Result<Box<dyn Sequence>> {
         Ok(match (way, &self.device) {
-            (Way::Cpu(options), _) => Box::new(self.session_on(pool, options)?),
+            (Way::Cpu(options), _) => Box::new(self.session_on(compute, options)?),
             (Way::Cuda(options), Some(device)) => Box::new(device.session(options)?),
             (Way::Cuda(_), None) => bail!("{}: its weights are on no CUDA device", self.name),
         })
     }
 
     /// An empty context on this engine's threads.
-    pub(crate) fn session(&self) -> Result<Session<'_>> {
-        self.session_on(&self.pool, self.options)
+    pub(crate) fn session(&self) -> Result<CpuSession> {
+        self.session_on(&self.compute, self.options)
     }
 
     /// An empty context on other threads, with other options.
-    pub(crate) fn session_on<'s>(
-        &'s self,
-        pool: &'s ThreadPool,
-        options: SessionOptions,
-    ) -> Result<Session<'s>> {
-        let ctx = Context { pool, isa: self.isa.value };
+    pub(crate) fn session_on(&self, compute: &Compute, options: SessionOptions) -> Result<CpuSession> {
         Ok(match &self.share {
-            Some(share) => Session::on_share(&share.model, ctx, options, share.ranks)?,
-            None => Session::new(&self.model, ctx, options)?,
+            Some(share) => CpuSession::on_share(&share.model, compute, options, Arc::clone(&share.ranks))?,
+            None => CpuSession::new(&self.model, compute, options)?,
         })
     }
 
@@ -286,7 +286,7 @@ impl<'a> Engine<'a> {
 
     /// How a prompt that is too long could be made to fit, in words.
     pub(crate) fn context_advice(&self) -> String {
-        let trained = self.model.config().context;
+        let trained = self.model.description().context;
         if self.options.context < trained {
             format!("--ctx can be raised to {trained}")
         } else {
@@ -328,7 +328,7 @@ impl<'a> Engine<'a> {
 }
 
 /// Bytes that the KV caches of `options` take when full.
-pub(crate) fn kv_bytes(config: &Config, options: &SessionOptions) -> u64 {
-    let position = 2 * config.n_kv_heads * options.kv_type.row_bytes(config.head_dim);
-    (config.n_layers * options.context * position) as u64
+pub(crate) fn kv_bytes(config: &Description, options: &SessionOptions) -> u64 {
+    let position = config.kv_heads().map(|(heads, dim)| 2 * heads * options.kv_type.row_bytes(dim));
+    (options.context * position.sum::<usize>()) as u64
 }

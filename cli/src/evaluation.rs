@@ -21,8 +21,8 @@ const DEFAULT_CONTEXT: usize = 512;
 const BAR_AFTER: Duration = Duration::from_secs(1);
 
 /// The rule of the command line. What is wrong with it is found out before the text is read.
-pub(crate) fn windows(engine: &Engine<'_>, global: &GlobalArgs, args: &EvaluationArgs) -> Result<Windows> {
-    let context = global.ctx.unwrap_or(DEFAULT_CONTEXT.min(engine.model.config().context));
+pub(crate) fn windows(engine: &Engine, global: &GlobalArgs, args: &EvaluationArgs) -> Result<Windows> {
+    let context = global.ctx.unwrap_or(DEFAULT_CONTEXT.min(engine.model.description().context));
     match args.stride {
         Some(stride) => Windows::sliding(context, stride).context("--ctx and --stride"),
         None => Windows::second_half(context).context("--ctx"),

@@ -2,7 +2,6 @@
 
 use anyhow::{Context as _, Result, bail};
 use halfbyte::calibrate;
-use halfbyte_cpu_kernels::Context;
 use halfbyte_gguf::imatrix::{Format, Imatrix};
 use serde::Serialize;
 
@@ -42,9 +41,10 @@ pub(crate) fn run(global: &GlobalArgs, args: &ImatrixArgs) -> Result<()> {
         Text::read(&args.text, &engine.tokenizer(global)?, context, args.tokens.unwrap_or(usize::MAX))?;
 
     let mut progress = Progress::of(text.windows.len(), "windows")?;
-    let ctx = Context { pool: &engine.pool, isa: engine.isa.value };
     let mut imatrix = text.imatrix()?;
-    let made = calibrate::importance(ctx, &engine.model, &text.windows, &mut imatrix, |n| progress.show(n));
+    let made = calibrate::importance(&engine.compute, &engine.model, &text.windows, &mut imatrix, |n| {
+        progress.show(n)
+    });
     if let Err(calibrate::Error::Stopped) = made {
         bail!("stopped; {} is as it was", args.output.display());
     }

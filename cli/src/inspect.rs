@@ -62,11 +62,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &InspectArgs) -> Result<()> {
             file_bytes: gguf.n_bytes(),
             metadata: MetadataJson(gguf.metadata()),
             tensors: gguf.tensors().iter().map(tensor_json).collect(),
-            totals: totals(&*gguf),
+            totals: totals(&**gguf),
             parameters: gguf.tensors().iter().map(TensorInfo::n_elements).sum(),
         });
     }
-    Ok(output::text(&describe(&*gguf, &file)?)?)
+    Ok(output::text(&describe(&**gguf, &file)?)?)
 }
 
 fn tensor_json(info: &TensorInfo) -> TensorJson<'_> {

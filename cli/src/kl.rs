@@ -98,13 +98,13 @@ pub(crate) fn run(global: &GlobalArgs, args: &KlArgs) -> Result<()> {
     let base = own.as_ref().unwrap_or(&engine);
     let base_way = match &own {
         Some(own) => own.way(),
-        None => Way::Cuda(way::cuda_options(engine.model.config(), &base_global).context("base")?),
+        None => Way::Cuda(way::cuda_options(engine.model.description(), &base_global).context("base")?),
     };
     let windows = evaluation::windows(&engine, global, &args.evaluation)?;
     let ways = [base_way, engine.way()].map(|way| way.with_context(windows.context()));
     // They take turns, so one pool serves both.
-    let mut base_session = base.open(&engine.pool, ways[0])?;
-    let mut session = engine.open(&engine.pool, ways[1])?;
+    let mut base_session = base.open(&engine.compute, ways[0])?;
+    let mut session = engine.open(&engine.compute, ways[1])?;
     let tokenizer = engine.tokenizer(global)?;
     if let Some(own) = &own {
         require_same_tokens(("base", &own.tokenizer(&base_global)?), ("model", &tokenizer))?;

@@ -39,7 +39,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &PerplexityArgs) -> Result<()> {
     let engine = Engine::new(&gguf, global)?;
     let windows = evaluation::windows(&engine, global, &args.evaluation)?;
     let way = engine.way().with_context(windows.context());
-    let mut session = engine.open(&engine.pool, way)?;
+    let mut session = engine.open(&engine.compute, way)?;
     let tokenizer = engine.tokenizer(global)?;
     let passage = Passage::read(&args.evaluation, &tokenizer, &windows)?;
 

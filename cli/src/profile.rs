@@ -64,21 +64,21 @@ pub(crate) fn run(global: &GlobalArgs, args: &ProfileArgs) -> Result<()> {
     if global.ctx.is_some() {
         engine.require_fit("the test", tokens)?;
     }
-    let ids = pseudo_random_ids(tokens, engine.model.config().n_vocab);
+    let ids = pseudo_random_ids(tokens, engine.model.description().n_vocab);
     if let Some(device) = &engine.device {
         return profile_device::run(&engine.name, device, context, args, &ids);
     }
-    let mut session = engine.session_on(&engine.pool, options)?;
+    let mut session = engine.session_on(&engine.compute, options)?;
     let (prompt_ids, decode_ids) = ids.split_at(args.n_prompt);
     let waiting = Waiting::new(format!("{} tokens of prompt twice, {} of reply", args.n_prompt, args.n_gen));
     // Once for caches, page faults and clocks to settle.
     session.feed(prompt_ids)?;
-    session.truncate(0);
+    session.cut(0)?;
     session.start_profile();
     session.feed(prompt_ids)?;
     let prompt = session.finish_profile();
     session.feed(&decode_ids[..1])?;
-    session.truncate(args.n_prompt);
+    session.cut(args.n_prompt)?;
     session.start_profile();
     for id in decode_ids {
         session.feed(std::slice::from_ref(id))?;

@@ -111,10 +111,10 @@ pub(super) fn run(
 }
 
 /// What `work` launches.
-fn watched<'m>(
-    session: &mut CudaSession<'m>,
+fn watched(
+    session: &mut CudaSession,
     device: &Device,
-    work: impl FnOnce(&mut CudaSession<'m>) -> Result<()>,
+    work: impl FnOnce(&mut CudaSession) -> Result<()>,
 ) -> Result<Seen> {
     let launches = || device.emulator().map(Emulator::take_launches).unwrap_or_default();
     drop(launches());

@@ -6,7 +6,6 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use halfbyte::requantize::{Difference, Error, Format, Keep, Method, Plan, Ready, Written};
 use halfbyte_gguf::{GgufWriter, HumanBytes};
-use halfbyte_threadpool::ThreadPool;
 use serde::Serialize;
 
 use super::args::{FormatArg, GlobalArgs, MethodArg, QuantizeArgs};
@@ -49,17 +48,16 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     let (input, out) = (args.input.display().to_string(), args.output.display().to_string());
     let gguf = engine::open(Some(&args.input))?;
     check_output(&args.input, &args.output, args.force)?;
-    let mut plan = Plan::new(&*gguf, format, &keep).with_context(|| input.clone())?;
+    let mut plan = Plan::new(&**gguf, format, &keep).with_context(|| input.clone())?;
     if args.saturate {
         plan.saturate();
     }
-    let pool = ThreadPool::new(engine::threads(global)?.value)?;
-    let ctx = halfbyte_cpu_kernels::Context { pool: &pool, isa: engine::isa(global)?.value };
+    let compute = engine::compute(global)?;
 
     // Both passes over the weights count.
     let passes = 1 + usize::from(args.calibrate.is_some());
     let mut progress = Progress::new(passes * plan.n_weights())?;
-    let calibration = Calibration::new(global, args, ctx, &*gguf)?;
+    let calibration = Calibration::new(global, args, &compute, &gguf)?;
     let mut warnings = calibration.weigh(&mut plan, method, &mut progress)?;
     let checkpoint = match method {
         Some(MethodArg::Gptq) => Some(calibration.round(&plan, &mut progress, &mut warnings)?),
@@ -70,8 +68,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     let mut writer = GgufWriter::create(&args.output, plan.metadata(), plan.tensors())?;
     let done_before = (passes - 1) * plan.n_weights();
     let ready: &dyn Ready = checkpoint.as_ref().map_or(&(), |made| made as &dyn Ready);
-    let written =
-        plan.write(ctx, &mut writer, ready, |done| progress.show(done_before + done)).map_err(|error| {
+    let written = plan
+        .write(compute.context(), &mut writer, ready, |done| progress.show(done_before + done))
+        .map_err(|error| {
             // The input was opened long ago: what is wrong with a file now is that it cannot be written.
             let file = if matches!(error, Error::Gguf(_)) { &out } else { &input };
             anyhow::Error::new(error).context(file.clone())

@@ -6,6 +6,8 @@ mod mpi;
 #[path = "ranks/without.rs"]
 mod mpi;
 
+use std::sync::Arc;
+
 use anyhow::{Result, bail};
 use halfbyte::model::{Leader, Ranks, agree, follow};
 
@@ -21,7 +23,7 @@ const SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 pub(crate) fn together(
     global: &GlobalArgs,
     choice: RanksArg,
-    lead: impl FnOnce(Option<&dyn Ranks>) -> Result<()>,
+    lead: impl FnOnce(Option<Arc<dyn Ranks>>) -> Result<()>,
 ) -> Result<()> {
     let started = SIZES.iter().filter_map(|name| std::env::var(name).ok()?.parse().ok()).max().unwrap_or(1);
     if choice == RanksArg::Off || (choice == RanksArg::Auto && started < 2) {
@@ -42,32 +44,32 @@ pub(crate) fn together(
     match (ranks.count(), ranks.rank()) {
         (1, _) => lead(None),
         (_, 0) => {
-            let done = lead(Some(ranks));
-            Leader::end(ranks)?;
+            let done = lead(Some(Arc::clone(&ranks)));
+            Leader::end(&*ranks)?;
             done
         }
-        _ => be_led(global, ranks),
+        _ => follow_rank_0(global, &ranks),
     }
 }
 
 /// What rank 0 goes on with if all ranks could make it too, and its error, or else the first other rank's, if not.
 pub(crate) fn agreed<T>(
-    ranks: Option<&dyn Ranks>,
+    ranks: Option<&Arc<dyn Ranks>>,
     own: Result<T>,
     mark: impl FnOnce(&T) -> &str,
 ) -> Result<T> {
     let Some(ranks) = ranks else { return own };
-    let all = agree(ranks, own.as_ref().map(mark).map_err(|error| format!("{error:#}")));
+    let all = agree(&**ranks, own.as_ref().map(mark).map_err(|error| format!("{error:#}")));
     let own = own?;
     all?;
     Ok(own)
 }
 
 /// A rank other than 0. What keeps it from taking part is said by rank 0.
-fn be_led(global: &GlobalArgs, ranks: &dyn Ranks) -> Result<()> {
-    let ended = || Ok(follow(Err("it did not load the model"), ranks)?);
+fn follow_rank_0(global: &GlobalArgs, ranks: &Arc<dyn Ranks>) -> Result<()> {
+    let ended = || Ok(follow(Err("it did not load the model"), &**ranks)?);
     let Ok(file) = agreed(Some(ranks), engine::load(global), |_| "") else { return ended() };
-    let engine = Engine::new_on(&file, global, Some(ranks));
+    let engine = Engine::new_on(&file, global, Some(Arc::clone(ranks)));
     let Ok(engine) = agreed(Some(ranks), engine, |engine| engine.mark()) else { return ended() };
-    Ok(follow(engine.session(), ranks)?)
+    Ok(follow(engine.session(), &**ranks)?)
 }

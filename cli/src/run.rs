@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use crate::embedded;
 use anyhow::{Result, bail};
@@ -50,10 +51,10 @@ pub(crate) fn prompt_ids(tokenizer: &Tokenizer, prompt: &str, with_special: bool
     }
 }
 
-pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<&dyn Ranks>) -> Result<()> {
-    let gguf = agreed(ranks, engine::load(global), |_| "")?;
-    let loaded = Engine::with_tokenizer(&gguf, global, ranks);
-    let (engine, tokenizer) = agreed(ranks, loaded, |(engine, _)| engine.mark())?;
+pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<Arc<dyn Ranks>>) -> Result<()> {
+    let gguf = agreed(ranks.as_ref(), engine::load(global), |_| "")?;
+    let loaded = Engine::with_tokenizer(&gguf, global, ranks.clone());
+    let (engine, tokenizer) = agreed(ranks.as_ref(), loaded, |(engine, _)| engine.mark())?;
     let default = if global.model.is_some() { PROMPT } else { embedded::PROMPT };
     let prompt = args.prompt.as_deref().unwrap_or(default);
     let ids = prompt_ids(&tokenizer, prompt, args.special)?;
@@ -109,13 +110,7 @@ fn show_prompt(prompt: &str) {
 }
 
 /// Says how fast it went, on what, and why it ended where that is not plain.
-fn report(
-    engine: &Engine<'_>,
-    tokenizer: &Tokenizer,
-    reply: &Generation,
-    drafts: Option<Drafts>,
-    sampler: &str,
-) {
+fn report(engine: &Engine, tokenizer: &Tokenizer, reply: &Generation, drafts: Option<Drafts>, sampler: &str) {
     let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |r| format!("{r:.1}"));
     note!();
     note!("prompt  {:>5} tokens  {:>8} tokens/s", reply.prompt.tokens, rate(reply.prompt.per_second()));

@@ -39,7 +39,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs) -> Result<()> {
         sampling: *sampler.config(),
         ..ServeOptions::new(args.alias.clone().unwrap_or_else(|| served_name(global.model.as_deref())))
     };
-    let sessions = (0..args.slots).map(|_| engine.session()).collect::<Result<_>>()?;
+    let sessions = (0..args.slots).map(|_| engine.open(&engine.compute, engine.way()));
+    let sessions = sessions.collect::<Result<_>>()?;
     let address = SocketAddr::new(args.host, args.port);
     let listener = TcpListener::bind(address).map_err(|error| {
         let advice = match error.kind() {

@@ -1,5 +1,7 @@
 //! The drafts that the options ask for.
 
+use std::sync::Arc;
+
 use anyhow::{Context as _, Result, bail};
 use halfbyte::generate::CachedSession;
 use halfbyte::model::{Leader, SessionOptions};
@@ -13,7 +15,7 @@ use super::kl::require_same_tokens;
 use super::output::note;
 
 /// The model that makes drafts, opened; `None` if none is asked for.
-pub(crate) fn open_draft_model(args: &SpeculationArgs) -> Result<Option<ModelFile>> {
+pub(crate) fn open_draft_model(args: &SpeculationArgs) -> Result<Option<Arc<ModelFile>>> {
     let Some(path) = &args.draft_model else { return Ok(None) };
     if args.speculate == Some(SpeculateArg::Off) {
         bail!("--draft-model makes drafts, which --speculate off does without: leave one of them out");
@@ -22,12 +24,12 @@ pub(crate) fn open_draft_model(args: &SpeculationArgs) -> Result<Option<ModelFil
 }
 
 /// That model with the options of the command line, if its vocabulary is `tokenizer`'s.
-pub(crate) fn draft_engine<'a>(
-    gguf: Option<&'a ModelFile>,
+pub(crate) fn draft_engine(
+    gguf: Option<&Arc<ModelFile>>,
     global: &GlobalArgs,
     args: &SpeculationArgs,
     tokenizer: &Tokenizer,
-) -> Result<Option<Engine<'a>>> {
+) -> Result<Option<Engine>> {
     let Some(gguf) = gguf else { return Ok(None) };
     if global.device != DeviceArg::Cpu {
         bail!(
@@ -42,14 +44,14 @@ pub(crate) fn draft_engine<'a>(
 }
 
 /// A context on `engine` with the drafts asked for.
-pub(crate) fn session<'a>(
-    engine: &'a Engine<'_>,
-    draft: Option<&'a Engine<'_>>,
+pub(crate) fn session(
+    engine: &Engine,
+    draft: Option<&Engine>,
     args: &SpeculationArgs,
-) -> Result<CachedSession<'a>> {
+) -> Result<CachedSession> {
     let cache = match (&engine.device, &engine.share) {
         (Some(device), _) => CachedSession::new(device.session(device.options())?),
-        (None, Some(share)) => CachedSession::new(Leader::new(engine.session()?, share.ranks)),
+        (None, Some(share)) => CachedSession::new(Leader::new(engine.session()?, Arc::clone(&share.ranks))),
         (None, None) => CachedSession::new(engine.session()?),
     };
     let fixed = match (args.speculate, draft) {
@@ -60,9 +62,9 @@ pub(crate) fn session<'a>(
     let speculation = match draft {
         Some(draft) => {
             // Behind the end of a shorter context there are no drafts.
-            let context = engine.options.context.min(draft.model.config().context);
+            let context = engine.options.context.min(draft.model.description().context);
             let options = SessionOptions { context, ..draft.options };
-            Speculation::by_model(CachedSession::new(draft.session_on(&engine.pool, options)?))
+            Speculation::by_model(CachedSession::new(draft.session_on(&engine.compute, options)?))
         }
         None => Speculation::copied(),
     };

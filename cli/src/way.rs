@@ -4,7 +4,7 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 use halfbyte::model::cuda::CudaOptions;
-use halfbyte::model::{ActivationType, Config, SessionOptions};
+use halfbyte::model::{ActivationType, Description, SessionOptions};
 use halfbyte_attention::KvType;
 use halfbyte_cuda_kernels::PromptPrecision;
 use halfbyte_cuda_kernels::attention::KvFormat;
@@ -72,12 +72,12 @@ impl fmt::Display for Types {
 }
 
 /// Tokens that the context holds.
-pub(crate) fn context(config: &Config, global: &GlobalArgs) -> usize {
+pub(crate) fn context(config: &Description, global: &GlobalArgs) -> usize {
     global.ctx.unwrap_or(config.context.min(DEFAULT_CONTEXT))
 }
 
 /// The options of contexts on the CPU.
-pub(crate) fn session_options(config: &Config, global: &GlobalArgs) -> SessionOptions {
+pub(crate) fn session_options(config: &Description, global: &GlobalArgs) -> SessionOptions {
     let activations = match global.activations {
         Some(ActivationsArg::F32) => ActivationType::F32,
         None | Some(ActivationsArg::Int8) => ActivationType::Int8,
@@ -91,7 +91,7 @@ pub(crate) fn session_options(config: &Config, global: &GlobalArgs) -> SessionOp
 }
 
 /// The options of contexts on a CUDA device.
-pub(crate) fn cuda_options(config: &Config, global: &GlobalArgs) -> Result<CudaOptions> {
+pub(crate) fn cuda_options(config: &Description, global: &GlobalArgs) -> Result<CudaOptions> {
     let kv_format = match global.kv_cache.map(|kind| kind.kv_type()) {
         None | Some(KvType::Bf16) => KvFormat::Bf16,
         Some(KvType::Fp8) => KvFormat::Fp8,

@@ -129,7 +129,8 @@ fn affine<S: AffineScale>(
     let codes: Vec<u32> = pod_collect_to_vec(codes);
     let [scales, biases] = [scales, biases].map(pod_collect_to_vec::<u8, S>);
     let (scales_in, biases_in) = (parameters(&scales), parameters(&biases));
-    let weights = Weights::Affine(Affine { bits, group, codes: &codes, scales: scales_in, biases: biases_in });
+    let weights =
+        Weights::Affine(Affine { bits, group, codes: &codes, scales: scales_in, biases: biases_in });
     if bits == 4 {
         // As MLX rounds, which is not as the kernels do.
         let mut out = vec![f32::NAN; rows * cols];

@@ -10,7 +10,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use halfbyte::model::Model;
+use halfbyte::model::Transformer;
 use halfbyte::source;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -85,7 +85,7 @@ fn check(data: &[u8], default: &Value) {
         match source::open(folder.path()) {
             Ok(file) => {
                 decode(&*file);
-                _ = Model::from_source(&*file).map(|model| model.bytes_per_token());
+                _ = Transformer::new(file.clone()).map(|model| model.bytes_per_token());
             }
             Err(error) => assert!(!error.to_string().is_empty()),
         }

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use halfbyte::model::Transformer;
+use halfbyte::source::ModelFile;
 use halfbyte_gguf::{Gguf, GgufWriter, TensorType};
-use halfbyte::model::Model;
 
 use crate::gguf_support::{Raw, open_and_check, sample};
 use crate::{Seeds, decode, with_zeros};
@@ -24,7 +25,7 @@ pub fn check(data: &[u8]) {
 fn check_file(bytes: Vec<u8>) {
     let Some(gguf) = open_and_check(bytes) else { return };
     decode(&gguf);
-    _ = Model::from_gguf(&gguf).map(|model| model.bytes_per_token());
+    _ = Transformer::new(ModelFile::from(gguf)).map(|model| model.bytes_per_token());
     let mut writer = match GgufWriter::new(Vec::new(), gguf.metadata(), gguf.tensors()) {
         Ok(writer) => writer,
         // What is read need not be what a writer would write.

@@ -22,8 +22,8 @@ mod gguf_support;
 #[path = "../../runner/tests/models/source_support.rs"]
 mod source_support;
 
-use halfbyte_cpu_kernels::{Isa, Matrix, Weights};
 use halfbyte::source::Source;
+use halfbyte_cpu_kernels::{Isa, Matrix, Weights};
 
 /// The inputs to begin with.
 pub type Seeds = Vec<Vec<u8>>;

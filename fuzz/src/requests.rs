@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, LazyLock};
 
-use halfbyte_server::requests::{Form, Reader};
 use halfbyte::sampler::SamplerConfig;
+use halfbyte_server::requests::{Form, Reader};
 use halfbyte_tokenizer::{TokenKind, Tokenizer, TokenizerSpec};
 use serde_json::{Value, json};
 

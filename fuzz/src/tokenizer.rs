@@ -1,8 +1,8 @@
 //! Tokenizers: `n u16`, a text of n bytes, then the metadata of a GGUF file, or `tokenizer.json`, and behind a zero byte
 //! each `tokenizer_config.json` and `generation_config.json`.
 
-use halfbyte_gguf::{Gguf, GgufWriter, Metadata, StringTable};
 use halfbyte::source;
+use halfbyte_gguf::{Gguf, GgufWriter, Metadata, StringTable};
 use halfbyte_tokenizer::{Special, TokenKind, Tokenizer, TokenizerSpec};
 use serde_json::json;
 

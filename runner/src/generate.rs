@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use crate::model::{self, Feed};
+use crate::model::{self, Sequence};
 use crate::sampler::{Sampler, SamplerError};
 use crate::speculate::{Draft, Drafts, Speculation};
 use halfbyte_tokenizer::{StreamDecoder, Tokenizer, TokenizerError};
@@ -48,22 +48,28 @@ pub enum GenerateError {
 
 /// A session that knows the tokens in its context, so that the next prompt need feed only what is new.
 #[derive(Debug)]
-pub struct CachedSession<'m> {
-    session: Box<dyn Feed + 'm>,
+pub struct CachedSession {
+    session: Box<dyn Sequence>,
     ids: Vec<u32>,
-    speculation: Option<Speculation<'m>>,
+    speculation: Option<Speculation>,
 }
 
-impl<'m> CachedSession<'m> {
+impl CachedSession {
     /// `session` with an empty context: tokens fed before are forgotten, since nobody knows which they were.
-    pub fn new(mut session: impl Feed + 'm) -> Self {
-        session.truncate(0);
-        Self { session: Box::new(session), ids: Vec::new(), speculation: None }
+    pub fn new(session: impl Sequence + 'static) -> Self {
+        Self::from_box(Box::new(session))
+    }
+
+    /// As [`Self::new`].
+    pub fn from_box(mut session: Box<dyn Sequence>) -> Self {
+        // 0 can always be cut to.
+        let _ = session.cut(0);
+        Self { session, ids: Vec::new(), speculation: None }
     }
 
     /// The same with drafts: replies do not change, only the time they take.
     #[must_use]
-    pub fn with_speculation(self, speculation: Speculation<'m>) -> Self {
+    pub fn with_speculation(self, speculation: Speculation) -> Self {
         Self { speculation: Some(speculation), ..self }
     }
 
@@ -90,10 +96,10 @@ impl<'m> CachedSession<'m> {
     /// Adds `ids` and returns the logits after the last of them.
     ///
     /// # Errors
-    /// As [`Feed::prompt`]; the context is as before.
+    /// As [`Sequence::prompt`]; the context is as before.
     pub fn feed(&mut self, ids: &[u32]) -> Result<&[f32], model::Error> {
         // What a call that failed half-way has left.
-        self.session.truncate(self.ids.len());
+        self.session.cut(self.ids.len()).map_err(model::Error::from)?;
         let logits = self.session.prompt(ids)?;
         self.ids.extend_from_slice(ids);
         Ok(logits)
@@ -104,7 +110,7 @@ impl<'m> CachedSession<'m> {
     /// # Errors
     /// Those of the model, with the context as before, and those of the sampler.
     pub fn feed_and_sample(&mut self, ids: &[u32], sampler: &mut Sampler) -> Result<u32, GenerateError> {
-        self.session.truncate(self.ids.len());
+        self.session.cut(self.ids.len()).map_err(model::Error::from)?;
         if let Some(device) = self.session.greedy().filter(|_| sampler.is_greedy()) {
             let token = device.prompt_token(ids)?;
             self.ids.extend_from_slice(ids);
@@ -126,7 +132,7 @@ impl<'m> CachedSession<'m> {
         mut chosen: impl FnMut(u32, usize) -> Result<ControlFlow<()>, E>,
     ) -> Result<(u32, ControlFlow<()>), E> {
         let start = Instant::now();
-        self.session.truncate(self.ids.len());
+        self.session.cut(self.ids.len()).map_err(model::Error::from)?;
         let (before, context) = (self.ids.len(), self.context());
         let Self { session, ids, speculation } = self;
         ids.push(id);
@@ -164,7 +170,7 @@ impl<'m> CachedSession<'m> {
             }
         }
         let accepted = ids.len() - before - 1;
-        session.truncate(ids.len());
+        session.cut(ids.len()).map_err(model::Error::from)?;
         if let Some(speculation) = speculation {
             speculation.verified(&draft, accepted, start.elapsed());
         }
@@ -176,7 +182,9 @@ impl<'m> CachedSession<'m> {
     /// one, which has to be fed again for its logits.
     pub fn reuse(&mut self, prompt: &[u32]) -> usize {
         let kept = shared(&self.ids, prompt);
-        self.session.truncate(kept);
+        let kept = if self.session.cut(kept).is_ok() { kept } else { 0 };
+        // 0 can always be cut to.
+        let _ = self.session.cut(kept);
         self.ids.truncate(kept);
         kept
     }
@@ -314,7 +322,7 @@ impl<W: FnMut(Progress<'_>) -> io::Result<ControlFlow<()>>> Reply<'_, W> {
 /// [`GenerateError::PromptTooLong`] before anything is fed, [`model::Error::NoTokens`] for an empty prompt, and
 /// whatever model, sampler, tokenizer and watcher find.
 pub fn generate(
-    cache: &mut CachedSession<'_>,
+    cache: &mut CachedSession,
     sampler: &mut Sampler,
     request: Request<'_>,
     watch: impl FnMut(Progress<'_>) -> io::Result<ControlFlow<()>>,

@@ -1,6 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod architectures;
+mod compute;
+
 #[cfg(feature = "quantize")]
 pub mod calibrate;
 pub mod evaluate;
@@ -13,3 +16,6 @@ pub mod requantize;
 pub mod sampler;
 pub mod source;
 pub mod speculate;
+
+pub use compute::Compute;
+pub use model::Error;

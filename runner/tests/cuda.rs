@@ -6,19 +6,17 @@ mod common;
 
 use halfbyte::generate::{CachedSession, Request, generate};
 use halfbyte::model::cuda::{CudaModel, CudaOptions, CudaSession};
-use halfbyte::model::{ActivationType, Error, Feed as _, Model, Session, SessionOptions};
+use halfbyte::model::{ActivationType, Compute, CpuSession, Error, Sequence, SessionOptions};
 use halfbyte::requantize::{Format, Plan};
 use halfbyte::sampler::{Sampler, SamplerConfig};
 use halfbyte::speculate::Speculation;
 use halfbyte_attention::KvType;
-use halfbyte_cpu_kernels::Context;
 use halfbyte_cuda_driver::{Context as CudaContext, Driver};
 use halfbyte_cuda_emulator::{Emulator, EmulatorConfig};
 use halfbyte_cuda_kernels::attention::KvFormat;
 use halfbyte_cuda_kernels::profiler::Row;
 use halfbyte_cuda_kernels::{Kernels, PromptPrecision};
 use halfbyte_gguf::{Gguf, GgufWriter};
-use halfbyte_threadpool::ThreadPool;
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -114,8 +112,8 @@ impl Position<'_> {
 /// Behind the f32 cache it is set beside the CPU's cache of the device's format, which rounds alike: what is left then is
 /// not the format's.
 fn beside_the_cpu(gguf: &Gguf, prompt: &[u32], options: CudaOptions, bounds: Bounds) {
-    let model = Model::from_gguf(gguf).unwrap();
-    let pool = ThreadPool::new(2).unwrap();
+    let model = crate::common::transformer(gguf).unwrap();
+    let pool = Compute::new(2).unwrap();
     let of_device = match options.kv_format {
         KvFormat::Bf16 => KvType::Bf16,
         KvFormat::Fp8 => KvType::Fp8,
@@ -123,7 +121,7 @@ fn beside_the_cpu(gguf: &Gguf, prompt: &[u32], options: CudaOptions, bounds: Bou
     let mut cpus = [KvType::F32, of_device].map(|kv_type| {
         let activations = ActivationType::F32;
         let options = SessionOptions { activations, kv_type, ..SessionOptions::new(options.context) };
-        Session::new(&model, Context::new(&pool).unwrap(), options).unwrap()
+        CpuSession::new(&model, &pool.clone(), options).unwrap()
     });
     on_emulator(7, |kernels| {
         let cuda = CudaModel::new(kernels, &model).unwrap();
@@ -166,7 +164,7 @@ fn beside_the_cpu(gguf: &Gguf, prompt: &[u32], options: CudaOptions, bounds: Bou
 #[test]
 fn a_small_model_computes_what_it_computes_on_the_cpu() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let prompt = ids(Model::from_gguf(&gguf).unwrap().config().n_vocab, 16);
+    let prompt = ids(crate::common::transformer(&gguf).unwrap().description().n_vocab, 16);
     let options = CudaOptions::new(64);
     beside_the_cpu(&gguf, &prompt, options, Bounds { nats: 3.5e-4, moved: 0.05, beyond: 0, decided: 18 });
     let fp8 = CudaOptions { kv_format: KvFormat::Fp8, ..options };
@@ -187,9 +185,9 @@ fn a_small_model_computes_what_it_computes_on_the_cpu() {
 fn q8_0(gguf: &Gguf) -> Gguf {
     let plan = Plan::new(gguf, Format::Q8_0, &[]).unwrap();
     let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors()).unwrap();
-    let pool = ThreadPool::new(2).unwrap();
-    let ctx = Context::new(&pool).unwrap();
-    plan.write(ctx, &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
+    let pool = Compute::new(2).unwrap();
+    let ctx = pool.clone();
+    plan.write(ctx.context(), &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
     Gguf::from_vec(writer.finish().unwrap()).unwrap()
 }
 
@@ -237,8 +235,8 @@ fn smollm2_with_int8_prompts_and_fp8_cache() {
 #[test]
 fn tokens_chosen_on_the_device_are_those_of_its_logits() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let model = Model::from_gguf(&gguf).unwrap();
-    let n_vocab = model.config().n_vocab;
+    let model = crate::common::transformer(&gguf).unwrap();
+    let n_vocab = model.description().n_vocab;
     let text = ids(n_vocab, 44);
     on_emulator(10, |kernels| {
         let cuda = CudaModel::new(kernels, &model).unwrap();
@@ -284,7 +282,7 @@ fn logits_that_are_no_numbers_choose_no_token() {
         writer.write_tensor(&tensor.name, &bytes).unwrap();
     }
     let gguf = Gguf::from_vec(writer.finish().unwrap()).unwrap();
-    let model = Model::from_gguf(&gguf).unwrap();
+    let model = crate::common::transformer(&gguf).unwrap();
     on_emulator(11, |kernels| {
         let cuda = CudaModel::new(kernels, &model).unwrap();
         let mut session = CudaSession::new(&cuda, CudaOptions::new(64)).unwrap();
@@ -297,8 +295,8 @@ fn logits_that_are_no_numbers_choose_no_token() {
 #[test]
 fn neither_chunks_nor_windows_change_a_bit() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let model = Model::from_gguf(&gguf).unwrap();
-    let text = ids(model.config().n_vocab, 41);
+    let model = crate::common::transformer(&gguf).unwrap();
+    let text = ids(model.description().n_vocab, 41);
     on_emulator(8, |kernels| {
         let cuda = CudaModel::new(kernels, &model).unwrap();
         let session = |chunk| CudaSession::new(&cuda, CudaOptions { chunk, ..CudaOptions::new(64) }).unwrap();
@@ -316,10 +314,10 @@ fn neither_chunks_nor_windows_change_a_bit() {
             assert_eq!(logits, rows[32], "chunks of {chunk}");
         }
         // A window of eight, and the same tokens one by one and in other windows.
-        let n_vocab = model.config().n_vocab;
+        let n_vocab = model.description().n_vocab;
         let window: Vec<_> = whole.window(&text[33..]).unwrap().chunks_exact(n_vocab).map(bits).collect();
         for sizes in [&[1; 8][..], &[3, 1, 4]] {
-            whole.truncate(33);
+            whole.cut(33).unwrap();
             let mut at = 33;
             for &size in sizes {
                 let rows = whole.window(&text[at..at + size]).unwrap().chunks_exact(n_vocab).map(bits);
@@ -336,7 +334,7 @@ fn neither_chunks_nor_windows_change_a_bit() {
 #[test]
 fn drafted_replies_are_the_undrafted_ones() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let model = Model::from_gguf(&gguf).unwrap();
+    let model = crate::common::transformer(&gguf).unwrap();
     let tokenizer = Tokenizer::new(&TokenizerSpec::from_metadata(gguf.metadata()).unwrap()).unwrap();
     let repeats =
         "The captain looked at the sea. The mate looked at the sea. The cook looked at the sea. The boy";
@@ -345,7 +343,7 @@ fn drafted_replies_are_the_undrafted_ones() {
     on_emulator(15, |kernels| {
         let cuda = CudaModel::new(kernels, &model).unwrap();
         let session = || CachedSession::new(CudaSession::new(&cuda, CudaOptions::new(128)).unwrap());
-        let reply = |mut cache: CachedSession<'_>, config: SamplerConfig| {
+        let reply = |mut cache: CachedSession, config: SamplerConfig| {
             let mut sampler = Sampler::new(config).unwrap();
             let decoder = tokenizer.continuation_decoder();
             let request = Request { prompt: &prompt, tokenizer: &tokenizer, decoder, max_tokens: 40 };
@@ -373,8 +371,8 @@ fn drafted_replies_are_the_undrafted_ones() {
 #[test]
 fn a_decoded_token_takes_nine_launches_a_layer() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let model = Model::from_gguf(&gguf).unwrap();
-    let layers = model.config().n_layers as u64;
+    let model = crate::common::transformer(&gguf).unwrap();
+    let layers = model.description().layers.len() as u64;
     on_emulator(14, |kernels| {
         let cuda = CudaModel::new(kernels, &model).unwrap();
         let mut session = CudaSession::new(&cuda, CudaOptions::new(64)).unwrap();
@@ -396,14 +394,14 @@ fn a_decoded_token_takes_nine_launches_a_layer() {
 }
 
 /// A session that continues its prompt greedily, and the bits of its logits after each step.
-struct Reply<'m> {
-    session: CudaSession<'m>,
+struct Reply {
+    session: CudaSession,
     next: Vec<u32>,
     steps: Vec<Vec<u32>>,
 }
 
-impl<'m> Reply<'m> {
-    fn new(model: &'m CudaModel, options: CudaOptions, prompt: &[u32]) -> Self {
+impl Reply {
+    fn new(model: &CudaModel, options: CudaOptions, prompt: &[u32]) -> Self {
         let session = CudaSession::new(model, options).unwrap();
         Self { session, next: prompt.to_vec(), steps: Vec::new() }
     }
@@ -432,8 +430,8 @@ const REPLY: usize = 6;
 #[test]
 fn three_replies_at_once_are_what_each_is_alone() {
     let gguf = q8_0(&halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap());
-    let model = Model::from_gguf(&gguf).unwrap();
-    let text = ids(model.config().n_vocab, 60);
+    let model = crate::common::transformer(&gguf).unwrap();
+    let text = ids(model.description().n_vocab, 60);
     let (int8, fp8) = (PromptPrecision::Int8, KvFormat::Fp8);
     let plain = CudaOptions::new(64);
     // Two alike but for their prompts, of which one comes in chunks.
@@ -467,8 +465,8 @@ fn three_replies_at_once_are_what_each_is_alone() {
 #[test]
 fn what_does_not_fit_is_refused_and_nothing_is_lost() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let model = Model::from_gguf(&gguf).unwrap();
-    let n_vocab = model.config().n_vocab;
+    let model = crate::common::transformer(&gguf).unwrap();
+    let n_vocab = model.description().n_vocab;
     on_emulator(9, |kernels| {
         let cuda = CudaModel::new(kernels, &model).unwrap();
         let mut session = CudaSession::new(&cuda, CudaOptions::new(40)).unwrap();
@@ -484,7 +482,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
             "a window's number of tokens is 33: on a CUDA device expected at most 32"
         );
         assert!(session.is_empty());
-        let trained = model.config().context;
+        let trained = model.description().context;
         let error = CudaSession::new(&cuda, CudaOptions::new(trained + 1)).unwrap_err();
         assert!(matches!(error, Error::Context { .. }), "{error}");
         // The profiler counts what ran.
@@ -494,9 +492,9 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
         let calls = |name: &str| -> u64 {
             report.rows.iter().filter(|row| row.kernel.starts_with(name)).map(|row| row.calls).sum()
         };
-        assert_eq!(calls("attention_prefill"), model.config().n_layers as u64, "{report}");
-        assert_eq!(calls("swiglu"), model.config().n_layers as u64, "{report}");
+        assert_eq!(calls("attention_prefill"), model.description().layers.len() as u64, "{report}");
+        assert_eq!(calls("swiglu"), model.description().layers.len() as u64, "{report}");
         // Sums come with what they are of, but for attention's output.
-        assert_eq!(calls("group_sums"), model.config().n_layers as u64, "{report}");
+        assert_eq!(calls("group_sums"), model.description().layers.len() as u64, "{report}");
     });
 }

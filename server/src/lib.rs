@@ -25,7 +25,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use halfbyte::model::Session;
+use halfbyte::model::Sequence;
 use halfbyte::sampler::SamplerConfig;
 use halfbyte_tokenizer::Tokenizer;
 use metrics::Metrics;
@@ -88,13 +88,13 @@ pub enum ServeError {
 /// # Errors
 /// [`ServeError::NoSlots`], [`ServeError::Metrics`], [`ServeError::Socket`].
 pub fn serve(
-    sessions: Vec<Session<'_>>,
+    sessions: Vec<Box<dyn Sequence>>,
     tokenizer: Tokenizer,
     options: ServeOptions,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
-    let Some(context) = sessions.first().map(|session| session.options().context) else {
+    let Some(context) = sessions.first().map(|session| session.context()) else {
         return Err(ServeError::NoSlots);
     };
     let tokenizer = Arc::new(tokenizer);

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::metrics::Metrics;
 use crate::requests::{Asked, Form, Passed};
 use halfbyte::generate::shared;
-use halfbyte::model::{Batch, Part, Session};
+use halfbyte::model::{Batch, Part, Row, Rows, Sequence};
 use halfbyte_tokenizer::{StreamDecoder, Tokenizer};
 
 /// Prompt tokens of a pass in which replies are being written: more make those wait longer.
@@ -56,8 +56,8 @@ pub(crate) struct Finished {
 
 /// Replies under way, and contexts.
 #[derive(Debug)]
-pub(crate) struct Scheduler<'m, 't> {
-    slots: Vec<Slot<'m, 't>>,
+pub(crate) struct Scheduler<'t> {
+    slots: Vec<Slot<'t>>,
     tokenizer: &'t Tokenizer,
     metrics: Arc<Metrics>,
     batch: Batch,
@@ -67,8 +67,8 @@ pub(crate) struct Scheduler<'m, 't> {
 
 /// A context, and the reply that is being made in it.
 #[derive(Debug)]
-struct Slot<'m, 't> {
-    session: Session<'m>,
+struct Slot<'t> {
+    sequence: Box<dyn Sequence>,
     /// The tokens in the session.
     ids: Vec<u32>,
     /// The number of the last job it was given.
@@ -87,14 +87,19 @@ struct Reply<'t> {
     tokens: usize,
 }
 
-impl<'m, 't> Scheduler<'m, 't> {
+impl<'t> Scheduler<'t> {
     /// `sessions` are of one model with one kind of options, and as many as replies can be under way.
-    pub(crate) fn new(sessions: Vec<Session<'m>>, tokenizer: &'t Tokenizer, metrics: Arc<Metrics>) -> Self {
-        let empty = |mut session: Session<'m>| {
-            session.truncate(0);
-            Slot { session, ids: Vec::new(), used: 0, reply: None }
+    pub(crate) fn new(
+        sequences: Vec<Box<dyn Sequence>>,
+        tokenizer: &'t Tokenizer,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let empty = |mut sequence: Box<dyn Sequence>| {
+            // 0 can always be cut to.
+            let _ = sequence.cut(0);
+            Slot { sequence, ids: Vec::new(), used: 0, reply: None }
         };
-        let slots = sessions.into_iter().map(empty).collect();
+        let slots = sequences.into_iter().map(empty).collect();
         Self { slots, tokenizer, metrics, batch: Batch::default(), taken: 0 }
     }
 
@@ -122,12 +127,14 @@ impl<'m, 't> Scheduler<'m, 't> {
         if job.reply.is_closed() {
             return self.metrics.cancelled.inc();
         }
-        let shared = |slot: &Slot<'_, '_>| shared(&slot.ids, &job.asked.prompt);
+        let shared = |slot: &Slot<'_>| shared(&slot.ids, &job.asked.prompt);
         let free = self.slots.iter_mut().filter(|slot| slot.reply.is_none());
         let best = free.max_by_key(|slot| (shared(slot), std::cmp::Reverse(slot.used)));
         let Some(slot) = best else { unreachable!("a job is taken when a slot is free") };
         let reused = shared(slot);
-        slot.session.truncate(reused);
+        let reused = if slot.sequence.cut(reused).is_ok() { reused } else { 0 };
+        // 0 can always be cut to.
+        let _ = slot.sequence.cut(reused);
         slot.ids.truncate(reused);
         self.taken += 1;
         slot.used = self.taken;
@@ -156,7 +163,7 @@ impl<'m, 't> Scheduler<'m, 't> {
     /// The tokens to feed to each slot: the reply's last one, or the next part of the prompt. What a pass has room for
     /// goes to the prompts that came first.
     fn plan(&self) -> Vec<Vec<u32>> {
-        let chunk = self.slots.first().map_or(0, |slot| slot.session.options().chunk);
+        let chunk = self.slots.first().map_or(0, |slot| slot.sequence.chunk());
         let replies = || self.slots.iter().filter_map(|slot| slot.reply.as_ref());
         let writing = replies().any(|reply| reply.next.is_some());
         let mut room = if writing { chunk.min(PROMPT_ROWS_BESIDE_REPLIES) } else { chunk };
@@ -184,19 +191,28 @@ impl<'m, 't> Scheduler<'m, 't> {
         let mut parts = Vec::new();
         let mut writers = Vec::new();
         for (slot, rows) in self.slots.iter_mut().zip(&plan) {
-            let Slot { session, ids, reply: Some(reply), .. } = slot else { continue };
+            let Slot { sequence, ids, reply: Some(reply), .. } = slot else { continue };
             if rows.is_empty() {
                 continue;
             }
             ids.extend_from_slice(rows);
             let of_prompt = if reply.next.is_none() { rows.len() } else { 0 };
             self.metrics.prompt_tokens.inc_by(of_prompt as u64);
-            parts.push(Part { session, ids: rows, logits: ids.len() >= reply.job.asked.prompt.len() });
+            let wanted = match reply.next {
+                Some(_) => Rows::All,
+                None if ids.len() >= reply.job.asked.prompt.len() => Rows::Last,
+                None => Rows::None,
+            };
+            let greedy = reply.job.asked.sampler.is_greedy();
+            parts.push(Part { sequence: &mut **sequence, ids: rows, rows: wanted, greedy });
             writers.push((ids, reply, None));
         }
-        let fed = self.batch.feed(&mut parts, |i, logits| {
+        let fed = self.batch.feed(&mut parts, |i, _, row| {
             let (ids, reply, chosen) = &mut writers[i];
-            *chosen = Some(reply.job.asked.sampler.sample(logits, ids));
+            *chosen = Some(match row {
+                Row::Logits(logits) => reply.job.asked.sampler.sample(logits, ids),
+                Row::Token(token) => Ok(token),
+            });
         });
         self.metrics.passes.inc();
         let chosen: Vec<_> = writers.into_iter().map(|(_, _, chosen)| chosen).collect();
@@ -215,10 +231,10 @@ impl<'m, 't> Scheduler<'m, 't> {
     }
 }
 
-impl Slot<'_, '_> {
+impl Slot<'_> {
     /// Takes the token that was chosen for the reply, passes its text on, and returns the reply's end if it is one.
     fn accept(&mut self, id: u32, tokenizer: &Tokenizer, metrics: &Metrics) -> Option<Event> {
-        let full = self.ids.len() == self.session.options().context;
+        let full = self.ids.len() == self.sequence.context();
         let reply = self.reply.as_mut()?;
         if reply.tokens == 0 {
             metrics.first_token.observe(reply.job.queued.elapsed().as_secs_f64());
@@ -246,7 +262,7 @@ impl Slot<'_, '_> {
     /// Tells how the reply ended, and is free.
     fn end(&mut self, event: Event, metrics: &Metrics) {
         // After an error the session may hold less than was meant to be in it.
-        self.ids.truncate(self.session.len());
+        self.ids.truncate(self.sequence.len());
         let Some(reply) = self.reply.take() else { return };
         let outcome = if matches!(event, Event::Failed(_)) { &metrics.failed } else { &metrics.completed };
         outcome.inc();

@@ -1,6 +1,6 @@
 //! Ranks by MPI.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result, bail};
 use halfbyte::model::{Error, Ranks};
@@ -16,7 +16,7 @@ pub(super) const BUILT_IN: bool = true;
 
 /// MPI from its beginning to its end.
 pub(super) struct World {
-    ranks: MpiRanks,
+    ranks: Arc<MpiRanks>,
     /// Ends MPI when it is dropped.
     _universe: Universe,
 }
@@ -29,16 +29,16 @@ impl World {
             bail!("MPI's library gives the threading level {threading:?}: expected at least Serialized");
         }
         let world = universe.world();
-        let ranks = MpiRanks {
+        let ranks = Arc::new(MpiRanks {
             rank: world.rank().try_into().context("MPI's rank")?,
             count: world.size().try_into().context("MPI's size")?,
             one_at_a_time: Mutex::new(()),
-        };
+        });
         Ok(Self { ranks, _universe: universe })
     }
 
-    pub(super) fn ranks(&self) -> &dyn Ranks {
-        &self.ranks
+    pub(super) fn ranks(&self) -> Arc<dyn Ranks> {
+        Arc::clone(&self.ranks) as Arc<dyn Ranks>
     }
 }
 

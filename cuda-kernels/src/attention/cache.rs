@@ -12,7 +12,7 @@
 
 use crate::Error;
 use half::bf16;
-use halfbyte_cuda_driver::{Context, DeviceBuffer};
+use halfbyte_cuda_driver::{Context, DeviceBuffer, Stream};
 use std::fmt;
 use std::str::FromStr;
 
@@ -188,6 +188,46 @@ impl DeviceKvCache {
             },
         };
         Ok(Self { layout, storage })
+    }
+
+    /// A cache of the same layout with the same contents, queued on `stream`.
+    ///
+    /// # Errors
+    /// [`Error::Driver`], most likely for want of memory.
+    pub fn duplicate(&self, stream: &Stream) -> Result<Self, Error> {
+        let context = match &self.storage {
+            KvStorage::Bf16 { keys, .. } => keys.context(),
+            KvStorage::Fp8 { keys, .. } => keys.context(),
+        };
+        let mut copy = Self::new(context, self.layout)?;
+        copy.copy_from(self, stream)?;
+        Ok(copy)
+    }
+
+    /// Copies the contents of `other`, queued on `stream`.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] for another layout; [`Error::Driver`].
+    pub fn copy_from(&mut self, other: &Self, stream: &Stream) -> Result<(), Error> {
+        crate::check::same("elements of a cache", self.layout.elements(), other.layout.elements())?;
+        match (&mut self.storage, &other.storage) {
+            (KvStorage::Bf16 { keys, values }, KvStorage::Bf16 { keys: k, values: v }) => {
+                keys.as_mut_slice().copy_from_device_async(&k.as_slice(), stream)?;
+                values.as_mut_slice().copy_from_device_async(&v.as_slice(), stream)?;
+            }
+            (
+                KvStorage::Fp8 { keys, values, key_scales, value_scales },
+                KvStorage::Fp8 { keys: k, values: v, key_scales: ks, value_scales: vs },
+            ) => {
+                keys.as_mut_slice().copy_from_device_async(&k.as_slice(), stream)?;
+                values.as_mut_slice().copy_from_device_async(&v.as_slice(), stream)?;
+                key_scales.as_mut_slice().copy_from_device_async(&ks.as_slice(), stream)?;
+                value_scales.as_mut_slice().copy_from_device_async(&vs.as_slice(), stream)?;
+            }
+            (KvStorage::Bf16 { .. }, _) => crate::check::same("bits of a number in the cache", 16, 8)?,
+            (KvStorage::Fp8 { .. }, _) => crate::check::same("bits of a number in the cache", 8, 16)?,
+        }
+        Ok(())
     }
 
     /// A cache of these buffers.

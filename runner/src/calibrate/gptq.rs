@@ -11,7 +11,7 @@ use super::moments::Moments;
 use super::{Checkpoint, Error, Fingerprint};
 use sha2::{Digest, Sha256};
 
-use crate::model::{Layerwise, Model, Stage, Visitor};
+use crate::model::{Compute, Description, Layerwise, Stage, Transformer, Visitor};
 use crate::requantize::{self, Format, Plan, Ready, decode, saturate};
 use halfbyte_gguf::TensorInfo;
 
@@ -78,9 +78,9 @@ pub fn fingerprint(plan: &Plan<'_>, windows: &[Vec<u32>], recipe: Recipe) -> Fin
 ///
 /// # Errors
 /// Those of the model, of the weights and of the checkpoint; [`Error::Moments`]; [`Error::Stopped`].
-pub fn quantize<'m>(
-    ctx: Context<'m>,
-    model: &'m Model<'m>,
+pub fn quantize(
+    compute: &Compute,
+    model: &Transformer,
     plan: &Plan<'_>,
     windows: &[Vec<u32>],
     recipe: Recipe,
@@ -88,17 +88,17 @@ pub fn quantize<'m>(
     go_on: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Report, Error> {
     let mut quantizer = Quantizer {
-        ctx,
+        ctx: compute.context(),
         plan,
         recipe,
-        tied: model.is_tied(),
+        description: model.description(),
         checkpoint,
         go_on,
         moments: None,
         weights: 0,
         report: Report::default(),
     };
-    Layerwise::new(model, ctx, windows)?.run(&mut quantizer)?;
+    Layerwise::new(model, compute, windows)?.run(&mut quantizer)?;
     Ok(quantizer.report)
 }
 
@@ -106,7 +106,7 @@ struct Quantizer<'a, 'p> {
     ctx: Context<'a>,
     plan: &'a Plan<'p>,
     recipe: Recipe,
-    tied: bool,
+    description: &'a Description,
     checkpoint: &'a mut Checkpoint,
     go_on: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
     /// Those of the stage at hand, once there are any.
@@ -269,7 +269,7 @@ impl Visitor for Quantizer<'_, '_> {
 
     fn inputs(&mut self, stage: Stage, x: &[f32], rows: usize) -> Result<(), Error> {
         self.ask()?;
-        if stage.tensors(self.tied).iter().any(|name| self.is_wanted(name)) {
+        if stage.tensors(self.description).iter().any(|name| self.is_wanted(name)) {
             let moments = self.moments.get_or_insert_with(|| Moments::new(x.len() / rows));
             moments.add(self.ctx, x, rows)?;
         }
@@ -277,7 +277,7 @@ impl Visitor for Quantizer<'_, '_> {
     }
 
     fn finish(&mut self, stage: Stage) -> Result<Vec<Vec<f32>>, Error> {
-        let tensors = stage.tensors(self.tied);
+        let tensors = stage.tensors(self.description);
         let factor = match self.moments {
             Some(_) => Some(self.factor(&tensors)?),
             None => None,

@@ -2,10 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use halfbyte_cpu_kernels::Context;
-
 use super::Error;
-use crate::model::{Layerwise, Model, Stage, Visitor};
+use crate::model::{Compute, Description, Layerwise, Stage, Transformer, Visitor};
 use halfbyte_gguf::imatrix::Imatrix;
 
 /// Adds to `imatrix` the squares of the inputs that `windows` of tokens, each from an empty context, give every matrix
@@ -17,20 +15,20 @@ use halfbyte_gguf::imatrix::Imatrix;
 ///
 /// # Errors
 /// Those of the model and of the sums; [`Error::Stopped`].
-pub fn importance<'m>(
-    ctx: Context<'m>,
-    model: &'m Model<'m>,
+pub fn importance(
+    compute: &Compute,
+    model: &Transformer,
     windows: &[Vec<u32>],
     imatrix: &mut Imatrix,
     mut go_on: impl FnMut(usize) -> ControlFlow<()>,
 ) -> Result<(), Error> {
-    let mut adder = Adder { imatrix, tied: model.is_tied() };
+    let mut adder = Adder { imatrix, description: model.description() };
     // One at a time: sums need no more.
     for (done, window) in windows.iter().enumerate() {
         if go_on(done).is_break() {
             return Err(Error::Stopped);
         }
-        Layerwise::new(model, ctx, std::slice::from_ref(window))?.run(&mut adder)?;
+        Layerwise::new(model, compute, std::slice::from_ref(window))?.run(&mut adder)?;
         adder.imatrix.add_chunks(1)?;
     }
     Ok(())
@@ -38,14 +36,14 @@ pub fn importance<'m>(
 
 struct Adder<'a> {
     imatrix: &'a mut Imatrix,
-    tied: bool,
+    description: &'a Description,
 }
 
 impl Visitor for Adder<'_> {
     type Error = Error;
 
     fn inputs(&mut self, stage: Stage, x: &[f32], rows: usize) -> Result<(), Error> {
-        for name in stage.tensors(self.tied) {
+        for name in stage.tensors(self.description) {
             self.imatrix.add(&name, x, x.len() / rows)?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use halfbyte_cpu_kernels::{Context, Matrix, gemm_f32};
 
 use super::Error;
-use crate::model::{Layerwise, Model, Stage, Visitor, tensor_matrix};
+use crate::model::{Compute, Description, Layerwise, Stage, Transformer, Visitor, tensor_matrix};
 use crate::source::Source;
 
 /// Rows of inputs that are multiplied at once: what the outputs of a large vocabulary need stays small.
@@ -49,15 +49,15 @@ impl OutputError {
 ///
 /// # Errors
 /// Those of the model; a type in the second file that halfbyte does not compute with; [`Error::Stopped`].
-pub fn output_errors<'m>(
-    ctx: Context<'m>,
-    model: &'m Model<'m>,
+pub fn output_errors(
+    compute: &Compute,
+    model: &Transformer,
     files: (&dyn Source, &dyn Source),
     windows: &[Vec<u32>],
     mut go_on: impl FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Vec<(String, OutputError)>, Error> {
     let mut pairs = Vec::new();
-    for name in Layerwise::stages(model).flat_map(|stage| stage.tensors(model.is_tied())) {
+    for name in Stage::all(model.description()).flat_map(|stage| stage.tensors(model.description())) {
         let (Some(a), Some(b)) = (files.0.opt_tensor(&name), files.1.opt_tensor(&name)) else { continue };
         if a.dims == b.dims {
             let matrices = (tensor_matrix(files.0, a)?, tensor_matrix(files.1, b)?);
@@ -66,12 +66,17 @@ pub fn output_errors<'m>(
             pairs.push(Pair { name, matrices, order, error: OutputError::default() });
         }
     }
-    let mut comparer = Comparer { ctx, tied: model.is_tied(), pairs, outputs: Default::default() };
+    let mut comparer = Comparer {
+        ctx: compute.context(),
+        description: model.description(),
+        pairs,
+        outputs: Default::default(),
+    };
     for (done, window) in windows.iter().enumerate() {
         if go_on(done).is_break() {
             return Err(Error::Stopped);
         }
-        Layerwise::new(model, ctx, std::slice::from_ref(window))?.run(&mut comparer)?;
+        Layerwise::new(model, compute, std::slice::from_ref(window))?.run(&mut comparer)?;
     }
     Ok(comparer.pairs.into_iter().map(|pair| (pair.name, pair.error)).collect())
 }
@@ -87,7 +92,7 @@ struct Pair<'a> {
 
 struct Comparer<'a> {
     ctx: Context<'a>,
-    tied: bool,
+    description: &'a Description,
     pairs: Vec<Pair<'a>>,
     /// Of either matrix, for some rows of inputs.
     outputs: (Vec<f32>, Vec<f32>),
@@ -98,7 +103,7 @@ impl Visitor for Comparer<'_> {
 
     fn inputs(&mut self, stage: Stage, x: &[f32], rows: usize) -> Result<(), Error> {
         let (ctx, (ours, theirs)) = (self.ctx, &mut self.outputs);
-        for name in stage.tensors(self.tied) {
+        for name in stage.tensors(self.description) {
             let Some(pair) = self.pairs.iter_mut().find(|pair| pair.name == name) else { continue };
             let (a, b) = pair.matrices;
             for x in x.chunks(ROWS * (x.len() / rows)) {

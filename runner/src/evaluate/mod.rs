@@ -23,7 +23,7 @@ pub use windows::{Window, Windows};
 
 use std::ops::ControlFlow;
 
-use crate::model::{self, Feed};
+use crate::model::{self, Sequence};
 
 /// Scored tokens that are fed at once: two models side by side keep this many rows of logits, and a caller is asked this
 /// often whether to go on.
@@ -66,16 +66,16 @@ impl Comparison {
 ///
 /// # Errors
 /// [`Error::FirstScored`] unless `first_scored` is at least 1 and below `ids.len()`; [`Error::NotFinite`]; those of
-/// [`Feed::prompt`].
+/// [`Sequence::prompt`].
 pub fn losses(
-    session: &mut dyn Feed,
+    session: &mut dyn Sequence,
     ids: &[u32],
     first_scored: usize,
     mut go_on: impl FnMut() -> ControlFlow<()>,
 ) -> Result<Option<Vec<f64>>, Error> {
     let mut losses = Vec::new();
     let mut wrong = None;
-    session.truncate(0);
+    session.cut(0).map_err(model::Error::from)?;
     for part in parts(ids, first_scored, session.chunk())? {
         if go_on().is_break() {
             return Ok(None);
@@ -102,8 +102,8 @@ pub fn losses(
 /// # Errors
 /// As [`losses`]; [`Error::Vocabularies`].
 pub fn compare(
-    base: &mut dyn Feed,
-    session: &mut dyn Feed,
+    base: &mut dyn Sequence,
+    session: &mut dyn Sequence,
     ids: &[u32],
     first_scored: usize,
     mut go_on: impl FnMut() -> ControlFlow<()>,
@@ -115,8 +115,8 @@ pub fn compare(
     let mut base_logits = vec![0.0; BLOCK * n_vocab];
     let mut comparisons = Vec::new();
     let mut wrong = None;
-    base.truncate(0);
-    session.truncate(0);
+    base.cut(0).map_err(model::Error::from)?;
+    session.cut(0).map_err(model::Error::from)?;
     for part in parts(ids, first_scored, base.chunk().min(session.chunk()))? {
         if go_on().is_break() {
             return Ok(None);
@@ -149,9 +149,13 @@ struct Part<'a> {
 
 impl Part<'_> {
     /// Feeds the tokens, and calls `each(i, logits)` with the logits before `next[i]`.
-    fn feed(&self, session: &mut dyn Feed, mut each: impl FnMut(usize, &[f32])) -> Result<(), model::Error> {
+    fn feed(
+        &self,
+        session: &mut dyn Sequence,
+        mut each: impl FnMut(usize, &[f32]),
+    ) -> Result<(), model::Error> {
         if !self.prompt {
-            return session.window(self.ids, &mut each);
+            return session.window(self.ids, &mut |i, logits| each(i, logits));
         }
         let logits = session.prompt(self.ids)?;
         if !self.next.is_empty() {

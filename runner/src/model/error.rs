@@ -11,11 +11,25 @@ pub enum Error {
     #[error(transparent)]
     Gguf(#[from] gguf::Error),
     /// An architecture that there is no code for.
-    #[error("architecture {got:?} is not supported; supported: llama, qwen2, qwen3")]
+    #[error("architecture {got:?} is not supported; supported: {supported}")]
     Architecture {
         /// `general.architecture`.
         got: String,
+        /// Those that there is code for.
+        supported: String,
     },
+    /// The threads or the instruction set that were asked for can't be had.
+    #[error(transparent)]
+    Threads(#[from] halfbyte_threadpool::Error),
+    /// A state can't be cut back.
+    #[error(transparent)]
+    CannotCut(#[from] super::CannotCut),
+    /// A copy of a state was to be restored into another kind of session.
+    #[error("the copy of a state is of another model or of another kind of session")]
+    OtherState,
+    /// A state that several processes have parts of was to be copied.
+    #[error("the state of a model on several ranks can't be copied")]
+    Unsaved,
     /// A feature of a supported architecture that there is no code for.
     #[error("{key} = {got} is not supported; supported: {supported}")]
     Feature {
@@ -91,11 +105,6 @@ pub enum Error {
     /// No tokens were given.
     #[error("no tokens to feed: at least 1 is needed")]
     NoTokens,
-    /// Contexts to be fed together are of different models or compute in different ways.
-    #[error(
-        "contexts that are fed together must be of one model, activation type, thread pool and instruction set"
-    )]
-    NotTogether,
     /// More ranks than a model can be split among.
     #[error("{ranks} ranks can't share {most} {what}: expected 1 to {most} ranks")]
     TooManyRanks {

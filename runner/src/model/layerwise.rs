@@ -3,45 +3,67 @@
 //! A [`Visitor`] sees the inputs of every matrix, and may change the matrix once it has seen them all: what comes
 //! after is then computed with the changed one, so that later layers are calibrated on the inputs that they will get.
 
+use halfbyte_attention::KvType;
+use halfbyte_cpu_kernels::rms_norm;
+
+use super::description::{Description, FeedForward, MatrixId, Mixer, Norm};
 use super::session::ActivationType;
-use super::step::{Buffers, Step, attention_params, embed};
-use super::weights::{LayerWeights, Weight};
-use super::{Error, Model};
-use halfbyte_attention::{KvCache, KvType};
-use halfbyte_cpu_kernels::{Context, Matrix, Weights, rms_norm};
+use super::state::State;
+use super::step::{Buffers, Step, embed};
+use super::weights::Weights;
+use super::{Compute, Error, Rope, Transformer};
 
 /// Matrices that read the same inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Queries, keys and values of a layer, from its first norm.
-    Qkv(usize),
-    /// The output matrix of a layer's attention.
-    AttentionOutput(usize),
-    /// Gate and up of a layer's feed-forward network, from its second norm.
-    GateUp(usize),
+    /// What a layer's mixer reads: queries, keys and values of attention.
+    MixerInput(usize),
+    /// The mixer's output matrix.
+    MixerOutput(usize),
+    /// What a layer's feed-forward network reads: gate and up.
+    FeedForwardInput(usize),
     /// Down of a layer's feed-forward network.
-    Down(usize),
+    FeedForwardOutput(usize),
     /// The logits, from the last norm.
     Output,
 }
 
 impl Stage {
-    /// The names of its tensors. The output matrix goes by the embedding's name where the two are `tied`.
-    pub fn tensors(self, tied: bool) -> Vec<String> {
-        let in_layer =
-            |layer, parts: &[&str]| parts.iter().map(|part| format!("blk.{layer}.{part}.weight")).collect();
+    /// All stages of a model, in order.
+    pub fn all(description: &Description) -> impl Iterator<Item = Self> {
+        let layer = |l| {
+            [Self::MixerInput(l), Self::MixerOutput(l), Self::FeedForwardInput(l), Self::FeedForwardOutput(l)]
+        };
+        (0..description.layers.len()).flat_map(layer).chain([Self::Output])
+    }
+
+    /// Its matrices.
+    pub fn matrices(self, description: &Description) -> Vec<MatrixId> {
+        let mixer = |l: usize| {
+            let Mixer::Attention(a) = &description.layers[l].mixer;
+            a
+        };
+        let feed_forward = |l: usize| {
+            let FeedForward::Dense(d) = &description.layers[l].feed_forward;
+            d
+        };
         match self {
-            Self::Qkv(layer) => in_layer(layer, &["attn_q", "attn_k", "attn_v"]),
-            Self::AttentionOutput(layer) => in_layer(layer, &["attn_output"]),
-            Self::GateUp(layer) => in_layer(layer, &["ffn_gate", "ffn_up"]),
-            Self::Down(layer) => in_layer(layer, &["ffn_down"]),
-            Self::Output if tied => vec!["token_embd.weight".to_owned()],
-            Self::Output => vec!["output.weight".to_owned()],
+            Self::MixerInput(l) => [mixer(l).q, mixer(l).k, mixer(l).v].map(|linear| linear.matrix).to_vec(),
+            Self::MixerOutput(l) => vec![mixer(l).output.matrix],
+            Self::FeedForwardInput(l) => vec![feed_forward(l).gate.matrix, feed_forward(l).up.matrix],
+            Self::FeedForwardOutput(l) => vec![feed_forward(l).down.matrix],
+            Self::Output => vec![description.output],
         }
+    }
+
+    /// The names of its tensors. The output matrix goes by the embedding's name where the two are tied.
+    pub fn tensors(self, description: &Description) -> Vec<String> {
+        let matrices = self.matrices(description).into_iter();
+        matrices.map(|id| description.matrix(id).tensor.clone()).collect()
     }
 }
 
-/// Who watches the windows go through.
+/// What sees the inputs of every matrix as the windows go through the model.
 pub trait Visitor {
     /// What may go wrong, here or in the model.
     type Error: From<Error>;
@@ -78,43 +100,36 @@ struct InFlight {
 /// Activations are f32 throughout. Memory: for every token, 4 bytes for each of the model's width and its
 /// feed-forward width (or that of its queries if it is more).
 #[derive(Debug)]
-pub struct Layerwise<'m> {
-    model: &'m Model<'m>,
-    ctx: Context<'m>,
+pub struct Layerwise {
+    model: Transformer,
+    compute: Compute,
     windows: Vec<InFlight>,
 }
 
-impl<'m> Layerwise<'m> {
+impl Layerwise {
     /// `windows`, each from an empty context, before the first layer of `model`.
     ///
     /// # Errors
     /// [`Error::NoTokens`] for an empty window, [`Error::Token`], and [`Error::Context`] for one longer than the
     /// model's context.
-    pub fn new(model: &'m Model<'m>, ctx: Context<'m>, windows: &[Vec<u32>]) -> Result<Self, Error> {
-        let c = model.config();
+    pub fn new(model: &Transformer, compute: &Compute, windows: &[Vec<u32>]) -> Result<Self, Error> {
+        let d = model.description();
         let embedded = windows.iter().map(|ids| {
             if ids.is_empty() {
                 return Err(Error::NoTokens);
             }
-            if ids.len() > c.context {
-                return Err(Error::Context { wanted: ids.len(), trained: c.context });
+            if ids.len() > d.context {
+                return Err(Error::Context { wanted: ids.len(), trained: d.context });
             }
-            if let Some(&id) = ids.iter().find(|&&id| id as usize >= c.n_vocab) {
-                return Err(Error::Token { id, n_vocab: c.n_vocab });
+            if let Some(&id) = ids.iter().find(|&&id| id as usize >= d.n_vocab) {
+                return Err(Error::Token { id, n_vocab: d.n_vocab });
             }
-            let mut x = vec![0.0; ids.len() * c.width];
-            embed(ctx, &model.weights.embedding.matrix(), ids, &mut x)?;
+            let mut x = vec![0.0; ids.len() * d.width];
+            embed(compute.context(), &model.matrix(d.embedding), ids, &mut x)?;
             Ok(InFlight { rows: ids.len(), x, inner: Vec::new() })
         });
         let windows = embedded.collect::<Result<_, _>>()?;
-        Ok(Self { model, ctx, windows })
-    }
-
-    /// The stages of the model, in order.
-    pub fn stages(model: &Model<'_>) -> impl Iterator<Item = Stage> {
-        let layers = 0..model.config().n_layers;
-        let layer = |l| [Stage::Qkv(l), Stage::AttentionOutput(l), Stage::GateUp(l), Stage::Down(l)];
-        layers.flat_map(layer).chain([Stage::Output])
+        Ok(Self { model: model.clone(), compute: compute.clone(), windows })
     }
 
     /// Takes the windows through all layers and the last norm.
@@ -124,75 +139,68 @@ impl<'m> Layerwise<'m> {
     ///
     /// # Panics
     /// If `visitor` changes a matrix to one of another size.
-    pub fn run<V: Visitor>(mut self, visitor: &mut V) -> Result<(), V::Error> {
-        let (ctx, config) = (self.ctx, self.model.config());
-        let norm = |x: &[f32], weight: &[f32], h: &mut Vec<f32>| {
-            h.resize(x.len(), 0.0);
-            rms_norm(ctx, x, weight, config.norm_eps, h).map_err(Error::from)
-        };
-        let longest = self.windows.iter().map(|w| w.rows).max().unwrap_or(0);
-        let mut rope = config.rope_table();
-        rope.extend_to(longest);
-        let params = attention_params(config)?;
-        let mut cache = KvCache::new(KvType::F32, config.n_kv_heads, config.head_dim, longest.max(1))
-            .map_err(Error::from)?;
-        let step = Step { ctx, config, activations: ActivationType::F32, params, rows: 0, shares: None };
+    pub fn run<V: Visitor>(self, visitor: &mut V) -> Result<(), V::Error> {
+        let Self { model, compute, mut windows } = self;
+        let d = model.description();
+        let longest = windows.iter().map(|w| w.rows).max().unwrap_or(0);
+        let mut ropes: Vec<_> = d.ropes.iter().map(Rope::table).collect();
+        ropes.iter_mut().for_each(|table| table.extend_to(longest));
+        let mut state = State::new(d, KvType::F32, longest.max(1))?;
         let mut b = Buffers::default();
-        for (l, layer) in self.model.weights.layers.iter().enumerate() {
-            // With a shorter lifetime, for matrices that live as long as this layer.
-            let mut layer: LayerWeights<'_> = layer.clone();
-
-            for window in &self.windows {
-                norm(&window.x, &layer.attention_norm, &mut b.h)?;
-                visitor.inputs(Stage::Qkv(l), &b.h, window.rows)?;
+        for (l, (layer, &params)) in d.layers.iter().zip(model.attention()).enumerate() {
+            // A copy for each layer, so that changed matrices live no longer than their layer.
+            let mut weights = model.weights().clone();
+            let stage = Stage::MixerInput(l);
+            for window in &windows {
+                normed(&compute, &weights, layer.mixer_norm, &window.x, &mut b.h)?;
+                visitor.inputs(stage, &b.h, window.rows)?;
             }
-            let changed = visitor.finish(Stage::Qkv(l))?;
-            let linears = [&mut layer.q, &mut layer.k, &mut layer.v];
-            replace(linears.map(|linear| &mut linear.weight), &changed);
+            replace(&mut weights, stage, d, visitor.finish(stage)?);
 
-            for window in &mut self.windows {
+            let stage = Stage::MixerOutput(l);
+            for window in &mut windows {
+                let step = step(&compute, &weights, window.rows);
                 b.x.clone_from(&window.x);
-                cache.truncate(0);
-                let step = Step { rows: window.rows, ..step };
-                step.project(&layer, &mut b)?;
-                step.attend(&rope, &mut cache, 0..window.rows, &mut b)?;
+                // The state of every layer is used once for each window.
+                state.cut(0).map_err(Error::from)?;
+                step.project(layer, &mut b)?;
+                step.mix(layer, params, &ropes, &mut state.layers[l], 0..window.rows, &mut b)?;
                 window.inner.clone_from(&b.attended);
-                visitor.inputs(Stage::AttentionOutput(l), &window.inner, window.rows)?;
+                visitor.inputs(stage, &window.inner, window.rows)?;
             }
-            let changed = visitor.finish(Stage::AttentionOutput(l))?;
-            replace([&mut layer.attention_output], &changed);
+            state.cut(0).map_err(Error::from)?;
+            replace(&mut weights, stage, d, visitor.finish(stage)?);
 
-            for window in &mut self.windows {
+            let stage = Stage::FeedForwardInput(l);
+            for window in &mut windows {
+                let step = step(&compute, &weights, window.rows);
                 std::mem::swap(&mut b.x, &mut window.x);
                 std::mem::swap(&mut b.attended, &mut window.inner);
-                b.h.resize(b.x.len(), 0.0);
-                Step { rows: window.rows, ..step }.add_attended(&layer, &mut b)?;
+                step.add_mixed(layer, &mut b)?;
                 std::mem::swap(&mut b.x, &mut window.x);
-                norm(&window.x, &layer.feed_forward_norm, &mut b.h)?;
-                visitor.inputs(Stage::GateUp(l), &b.h, window.rows)?;
+                normed(&compute, &weights, layer.feed_forward_norm, &window.x, &mut b.h)?;
+                visitor.inputs(stage, &b.h, window.rows)?;
             }
-            let changed = visitor.finish(Stage::GateUp(l))?;
-            replace([&mut layer.gate, &mut layer.up], &changed);
+            replace(&mut weights, stage, d, visitor.finish(stage)?);
 
-            for window in &mut self.windows {
+            let stage = Stage::FeedForwardOutput(l);
+            for window in &mut windows {
                 b.x.clone_from(&window.x);
-                Step { rows: window.rows, ..step }.hidden(&layer, &mut b)?;
+                step(&compute, &weights, window.rows).hidden(layer, &mut b)?;
                 window.inner.clone_from(&b.hidden);
-                visitor.inputs(Stage::Down(l), &window.inner, window.rows)?;
+                visitor.inputs(stage, &window.inner, window.rows)?;
             }
-            let changed = visitor.finish(Stage::Down(l))?;
-            replace([&mut layer.down], &changed);
+            replace(&mut weights, stage, d, visitor.finish(stage)?);
 
-            for window in &mut self.windows {
+            for window in &mut windows {
                 std::mem::swap(&mut b.x, &mut window.x);
                 std::mem::swap(&mut b.hidden, &mut window.inner);
-                b.h.resize(b.x.len(), 0.0);
-                Step { rows: window.rows, ..step }.add_hidden(&layer, &mut b)?;
+                step(&compute, &weights, window.rows).add_hidden(layer, &mut b)?;
                 std::mem::swap(&mut b.x, &mut window.x);
             }
         }
-        for window in &self.windows {
-            norm(&window.x, &self.model.weights.norm, &mut b.h)?;
+        for window in &windows {
+            normed(&compute, model.weights(), Some(d.norm), &window.x, &mut b.h)?;
             visitor.inputs(Stage::Output, &b.h, window.rows)?;
         }
         visitor.finish(Stage::Output)?;
@@ -200,14 +208,34 @@ impl<'m> Layerwise<'m> {
     }
 }
 
-/// Puts `changed` in the place of matrices, as far as there are any.
-fn replace<'a, const N: usize>(weights: [&mut Weight<'a>; N], changed: &'a [Vec<f32>]) {
-    for (weight, changed) in weights.into_iter().zip(changed) {
-        if !changed.is_empty() {
-            let (rows, cols) = (weight.matrix().rows(), weight.matrix().cols());
-            let matrix = Matrix::new(Weights::F32(changed), rows, cols)
-                .unwrap_or_else(|e| panic!("a changed matrix of {rows} x {cols} has another size: {e}"));
-            *weight = Weight::InPlace(matrix);
+/// The forward pass of `rows` rows with f32 activations.
+fn step<'a>(compute: &'a Compute, weights: &'a Weights, rows: usize) -> Step<'a> {
+    Step { ctx: compute.context(), weights, activations: ActivationType::F32, rows, shares: None }
+}
+
+/// `x` after `norm`, or as it is where there is none.
+fn normed(
+    compute: &Compute,
+    weights: &Weights,
+    norm: Option<Norm>,
+    x: &[f32],
+    h: &mut Vec<f32>,
+) -> Result<(), Error> {
+    h.resize(x.len(), 0.0);
+    match norm {
+        Some(Norm { weight, eps }) => Ok(rms_norm(compute.context(), x, weights.vector(weight), eps, h)?),
+        None => {
+            h.copy_from_slice(x);
+            Ok(())
+        }
+    }
+}
+
+/// Puts `changed` in the place of a stage's matrices, as far as there are any.
+fn replace(weights: &mut Weights, stage: Stage, description: &Description, changed: Vec<Vec<f32>>) {
+    for (id, values) in stage.matrices(description).into_iter().zip(changed) {
+        if !values.is_empty() {
+            weights.replace(id, values);
         }
     }
 }

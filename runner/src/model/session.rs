@@ -1,12 +1,17 @@
-//! One conversation: the KV caches, the working memory, and the forward pass.
+//! A sequence on the CPU: its state, the working memory, and the forward pass.
+
+use std::sync::Arc;
+
+use halfbyte_attention::KvType;
+use halfbyte_cpu_kernels::RopeTable;
 
 use super::forward::{Forward, Run};
 use super::profile::Profile;
-use super::ranks::{ModelShare, Ranks, Shares};
-use super::step::{Buffers, attention_params};
-use super::{Error, Model};
-use halfbyte_attention::{KvCache, KvType};
-use halfbyte_cpu_kernels::{Context, RopeTable};
+use super::ranks::{ModelShare, RankLink, Ranks};
+use super::sequence::{self, Sequence};
+use super::state::State;
+use super::step::Buffers;
+use super::{CannotCut, Compute, Error, SavedState, Transformer};
 
 /// What quantized weights are multiplied by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -18,7 +23,7 @@ pub enum ActivationType {
     Int8,
 }
 
-/// How a [`Session`] works.
+/// How a [`CpuSession`] works.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionOptions {
     /// Tokens that fit, prompt and reply together.
@@ -39,25 +44,25 @@ impl SessionOptions {
 }
 
 /// Rows of logits made at once when all positions are wanted: 16 rows of a large vocabulary are a few MB.
-const LOGIT_ROWS: usize = 16;
+pub(super) const LOGIT_ROWS: usize = 16;
 
-/// A model with tokens in its context.
+/// A model with tokens in its context, on the CPU. It owns what it needs and can be sent to other threads.
 #[derive(Debug)]
-pub struct Session<'m> {
-    forward: Forward<'m>,
+pub struct CpuSession {
+    forward: Forward,
     options: SessionOptions,
-    caches: Vec<KvCache>,
-    rope: RopeTable,
+    state: State,
+    ropes: Vec<RopeTable>,
     buffers: Buffers,
 }
 
-impl<'m> Session<'m> {
+impl CpuSession {
     /// An empty context on `model`.
     ///
     /// # Errors
     /// [`Error::Context`] if the context is 0 or longer than the model's.
-    pub fn new(model: &'m Model<'m>, ctx: Context<'m>, options: SessionOptions) -> Result<Self, Error> {
-        Self::connected(model, ctx, options, None)
+    pub fn new(model: &Transformer, compute: &Compute, options: SessionOptions) -> Result<Self, Error> {
+        Self::connected(model, compute, options, None)
     }
 
     /// An empty context on one rank's part of a model. All ranks make the same calls with the same tokens, in the same
@@ -66,41 +71,40 @@ impl<'m> Session<'m> {
     /// # Errors
     /// As [`Self::new`], and [`Error::WrongRank`] if `share` is another rank's.
     pub fn on_share(
-        share: &'m ModelShare<'m>,
-        ctx: Context<'m>,
+        share: &ModelShare,
+        compute: &Compute,
         options: SessionOptions,
-        ranks: &'m dyn Ranks,
+        ranks: Arc<dyn Ranks>,
     ) -> Result<Self, Error> {
-        let ((expected, expected_count), (got, got_count)) = (share.rank(), (ranks.rank(), ranks.count()));
-        if (expected, expected_count) != (got, got_count) {
-            return Err(Error::WrongRank { expected, expected_count, got, got_count });
-        }
-        Self::connected(&share.model, ctx, options, Some(Shares { split: &share.split, ranks }))
+        let link = RankLink::new(share, ranks)?;
+        Self::connected(share.transformer(), compute, options, Some(Arc::new(link)))
     }
 
     fn connected(
-        model: &'m Model<'m>,
-        ctx: Context<'m>,
+        model: &Transformer,
+        compute: &Compute,
         options: SessionOptions,
-        shares: Option<Shares<'m>>,
+        link: Option<Arc<RankLink>>,
     ) -> Result<Self, Error> {
-        let c = model.config();
-        if options.context == 0 || options.context > c.context {
-            return Err(Error::Context { wanted: options.context, trained: c.context });
+        let description = model.description();
+        if options.context == 0 || options.context > description.context {
+            return Err(Error::Context { wanted: options.context, trained: description.context });
         }
         let options = SessionOptions { chunk: options.chunk.max(1), ..options };
-        let params = attention_params(c)?;
-        let forward = Forward { model, ctx, activations: options.activations, params, shares };
-        let caches = (0..c.n_layers)
-            .map(|_| KvCache::new(options.kv_type, c.n_kv_heads, c.head_dim, options.context))
-            .collect::<Result<_, _>>()?;
-        let rope = c.rope_table();
-        Ok(Self { forward, options, caches, rope, buffers: Buffers::default() })
+        let state = State::new(description, options.kv_type, options.context)?;
+        let ropes = description.ropes.iter().map(super::Rope::table).collect();
+        let forward = Forward {
+            model: model.clone(),
+            compute: compute.clone(),
+            activations: options.activations,
+            link,
+        };
+        Ok(Self { forward, options, state, ropes, buffers: Buffers::default() })
     }
 
     /// The model.
-    pub fn model(&self) -> &'m Model<'m> {
-        self.forward.model
+    pub fn model(&self) -> &Transformer {
+        &self.forward.model
     }
 
     /// The options.
@@ -110,7 +114,7 @@ impl<'m> Session<'m> {
 
     /// Tokens in the context.
     pub fn len(&self) -> usize {
-        self.caches.first().map_or(0, KvCache::len)
+        self.state.len()
     }
 
     /// Whether the context is empty.
@@ -123,11 +127,17 @@ impl<'m> Session<'m> {
         self.options.context - self.len()
     }
 
-    /// Forgets all tokens but the first `len`; more than there are changes nothing.
-    pub fn truncate(&mut self, len: usize) {
-        for cache in &mut self.caches {
-            cache.truncate(len);
-        }
+    /// Bytes reserved for the state of all layers.
+    pub fn state_bytes(&self) -> usize {
+        self.state.bytes()
+    }
+
+    /// Forgets all tokens but the first `len`; more than there are changes nothing. 0 always works.
+    ///
+    /// # Errors
+    /// [`CannotCut`], and nothing is changed.
+    pub fn cut(&mut self, len: usize) -> Result<(), CannotCut> {
+        self.state.cut(len)
     }
 
     /// Adds `ids` to the context and returns the logits after the last of them.
@@ -149,17 +159,17 @@ impl<'m> Session<'m> {
     /// Adds `ids` to the context and calls `each(i, logits)` with the logits after every `ids[i]`.
     ///
     /// # Errors
-    /// As [`Session::feed`].
-    pub fn feed_all(&mut self, ids: &[u32], mut each: impl FnMut(usize, &[f32])) -> Result<(), Error> {
+    /// As [`CpuSession::feed`].
+    pub fn feed_all(&mut self, ids: &[u32], mut each: impl FnMut(usize, &mut [f32])) -> Result<(), Error> {
         self.check(ids)?;
-        let n_vocab = self.model().config.n_vocab;
+        let n_vocab = self.model().description().n_vocab;
         let mut done = 0;
         for chunk in ids.chunks(self.options.chunk) {
             self.layers(chunk)?;
             for row in (0..chunk.len()).step_by(LOGIT_ROWS) {
                 let rows = LOGIT_ROWS.min(chunk.len() - row);
                 self.forward.logits(row..row + rows, &mut self.buffers)?;
-                for (r, logits) in self.buffers.logits.chunks_exact(n_vocab).enumerate() {
+                for (r, logits) in self.buffers.logits.chunks_exact_mut(n_vocab).enumerate() {
                     each(done + row + r, logits);
                 }
             }
@@ -173,40 +183,74 @@ impl<'m> Session<'m> {
         self.buffers.profiler.start();
     }
 
-    /// Ends that, and gives what was found since [`Session::start_profile`].
+    /// Ends that, and gives what was found since [`CpuSession::start_profile`].
     pub fn finish_profile(&mut self) -> Profile {
         self.buffers.profiler.finish()
     }
 
     /// Whether `ids` are tokens, and fit.
     pub(super) fn check(&self, ids: &[u32]) -> Result<(), Error> {
-        let n_vocab = self.model().config.n_vocab;
-        if ids.is_empty() {
-            return Err(Error::NoTokens);
-        }
-        if let Some(&id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
-            return Err(Error::Token { id, n_vocab });
-        }
-        if ids.len() > self.room() {
-            let (used, context) = (self.len(), self.options.context);
-            return Err(Error::ContextFull { used, wanted: ids.len(), context });
-        }
-        Ok(())
+        sequence::check(ids, self.model().description().n_vocab, self.len(), self.options.context)
     }
 
     /// What computes, and how.
-    pub(super) fn forward(&self) -> Forward<'m> {
-        self.forward
+    pub(super) fn forward(&self) -> &Forward {
+        &self.forward
     }
 
     /// `ids` after the tokens in the context.
     pub(super) fn run<'a>(&'a mut self, ids: &'a [u32]) -> Run<'a> {
-        Run { caches: &mut self.caches, rope: &mut self.rope, ids }
+        Run { state: &mut self.state, ropes: &mut self.ropes, ids }
     }
 
     /// Takes `ids` through all layers; the residual stream of each stays in the buffers.
     fn layers(&mut self, ids: &[u32]) -> Result<(), Error> {
-        let run = Run { caches: &mut self.caches, rope: &mut self.rope, ids };
+        let run = Run { state: &mut self.state, ropes: &mut self.ropes, ids };
         self.forward.layers(&mut [run], &mut self.buffers)
+    }
+}
+
+impl Sequence for CpuSession {
+    fn context(&self) -> usize {
+        self.options.context
+    }
+
+    fn chunk(&self) -> usize {
+        self.options.chunk
+    }
+
+    fn n_vocab(&self) -> usize {
+        self.model().description().n_vocab
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn cut(&mut self, len: usize) -> Result<(), CannotCut> {
+        self.cut(len)
+    }
+
+    fn save(&self) -> Result<SavedState, Error> {
+        if self.forward.link.is_some() {
+            return Err(Error::Unsaved);
+        }
+        Ok(self.state.save())
+    }
+
+    fn restore(&mut self, saved: &SavedState) -> Result<(), Error> {
+        self.state.restore(saved)
+    }
+
+    fn prompt(&mut self, ids: &[u32]) -> Result<&mut [f32], Error> {
+        self.feed(ids)
+    }
+
+    fn window(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &mut [f32])) -> Result<(), Error> {
+        self.feed_all(ids, each)
+    }
+
+    fn as_cpu(&mut self) -> Option<&mut CpuSession> {
+        Some(self)
     }
 }

@@ -1,23 +1,21 @@
-//! The forward pass of some rows, a half layer at a time.
+//! The forward pass of some rows through one layer, a half layer at a time.
 
-use super::profile::{Phase, Profiler};
-use super::ranks::{Shares, To};
-use super::session::ActivationType;
-use super::weights::{LayerWeights, Linear};
-use super::{Config, Error};
-use halfbyte_attention::{AttentionParams, KvCache, attention};
+use std::ops::Range;
+
+use halfbyte_attention::{AttentionParams, KvCache, attention, attention_with_sinks};
 use halfbyte_cpu_kernels::{
     Context, Matrix, RopeTable, add_assign, gemm_f32_each, gemm_int8_each, quantize_activations, rms_norm,
     rms_norm_quantize, rope, swiglu, swiglu_quantize,
 };
 use halfbyte_q8::Activations;
-use std::ops::Range;
 
-/// The heads of `config`, scores scaled by the root of their size.
-pub(super) fn attention_params(c: &Config) -> Result<AttentionParams, Error> {
-    let scale = 1.0 / (c.head_dim as f32).sqrt();
-    Ok(AttentionParams::new(c.n_heads, c.n_kv_heads, c.head_dim, scale)?)
-}
+use super::Error;
+use super::description::{Activation, Attention, Dense, FeedForward, Layer, Linear, MatrixId, Mixer, Norm};
+use super::profile::{Phase, Profiler};
+use super::ranks::{Shares, To};
+use super::session::ActivationType;
+use super::state::LayerState;
+use super::weights::Weights;
 
 /// The embedding rows of `ids`, which are in the vocabulary, into `x`.
 pub(super) fn embed(
@@ -47,8 +45,8 @@ pub(super) struct Buffers {
     pub(super) up: Vec<f32>,
     pub(super) hidden: Vec<f32>,
     pub(super) logits: Vec<f32>,
-    /// What other ranks have sent.
-    pub(super) received: Vec<f32>,
+    /// What other ranks have sent, and the output of norms that cannot be computed in place.
+    pub(super) scratch: Vec<f32>,
     pub(super) int8: Activations,
     pub(super) profiler: Profiler,
 }
@@ -63,34 +61,35 @@ pub(super) fn matrix_work(matrices: &[Matrix<'_>], rows: usize) -> (usize, usize
 #[derive(Clone, Copy)]
 pub(super) struct Step<'a> {
     pub(super) ctx: Context<'a>,
-    pub(super) config: &'a Config,
+    pub(super) weights: &'a Weights,
     pub(super) activations: ActivationType,
-    pub(super) params: AttentionParams,
     /// Tokens taken together.
     pub(super) rows: usize,
-    /// Where this process has a part of each matrix, the way to the others.
+    /// Where this process has a part of each matrix, the connection to the others.
     pub(super) shares: Option<Shares<'a>>,
 }
 
-impl Step<'_> {
-    /// The queries, keys and values of a layer, without positions: `b.q`, `b.k` and `b.v`, from the residual stream.
-    pub(super) fn project(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
-        let (ctx, c) = (self.ctx, self.config);
-        let consumers = [w.q.weight.matrix(), w.k.weight.matrix(), w.v.weight.matrix()];
-        let input = self.normed(&w.attention_norm, &b.x, &mut b.h, &mut b.int8, consumers)?;
+impl<'a> Step<'a> {
+    fn matrix(self, linear: Linear) -> Matrix<'a> {
+        self.weights.matrix(linear.matrix)
+    }
+
+    /// What the mixer of `layer` makes of the residual stream before it looks at other positions. Of attention: queries,
+    /// keys and values without positions, in `b.q`, `b.k` and `b.v`.
+    pub(super) fn project(self, layer: &Layer, b: &mut Buffers) -> Result<(), Error> {
+        let Mixer::Attention(a) = &layer.mixer;
+        let consumers = [a.q, a.k, a.v].map(|linear| self.matrix(linear));
+        let input = self.normed(layer.mixer_norm, &b.x, &mut b.h, &mut b.int8, consumers)?;
         b.profiler.plain(Phase::Norms);
         let [q, k, v] = consumers;
         input.times_each([(q, &mut b.q), (k, &mut b.k), (v, &mut b.v)])?;
-        for (linear, y) in [(&w.q, &mut b.q), (&w.k, &mut b.k), (&w.v, &mut b.v)] {
-            add_bias(linear, y);
+        for (linear, y) in [(a.q, &mut b.q), (a.k, &mut b.k), (a.v, &mut b.v)] {
+            self.add_bias(linear, y);
         }
         b.profiler.lap(Phase::Qkv, || matrix_work(&consumers, self.rows));
-        if let Some([q_norm, k_norm]) = &w.head_norms {
+        if let Some([q_norm, k_norm]) = a.head_norms {
             for (y, norm) in [(&mut b.q, q_norm), (&mut b.k, k_norm)] {
-                // The buffer of the attention's output is free until then.
-                b.attended.resize(y.len(), 0.0);
-                rms_norm(ctx, y, norm, c.norm_eps, &mut b.attended)?;
-                std::mem::swap(y, &mut b.attended);
+                self.norm_in_place(norm, y, &mut b.scratch)?;
             }
             b.profiler.plain(Phase::Norms);
         }
@@ -98,80 +97,105 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// What a context's keys and values of a layer give to the queries of `rows`, which follow its tokens:
-    /// those rows of `b.attended`. Their own keys and values are added first.
-    pub(super) fn attend(
+    /// What a session's state of the layer gives to `rows`, which follow its tokens and are added to it first. Of
+    /// attention: those rows of `b.attended`.
+    pub(super) fn mix(
         self,
-        rope_table: &RopeTable,
+        layer: &Layer,
+        params: AttentionParams,
+        ropes: &[RopeTable],
+        state: &mut LayerState,
+        rows: Range<usize>,
+        b: &mut Buffers,
+    ) -> Result<(), Error> {
+        let (Mixer::Attention(a), LayerState::Attention(cache)) = (&layer.mixer, state);
+        self.attend(a, params, ropes, cache, rows, b)
+    }
+
+    fn attend(
+        self,
+        a: &Attention,
+        params: AttentionParams,
+        ropes: &[RopeTable],
         cache: &mut KvCache,
         rows: Range<usize>,
         b: &mut Buffers,
     ) -> Result<(), Error> {
-        let (ctx, c) = (self.ctx, self.config);
+        let ctx = self.ctx;
         let of = |width: usize| rows.start * width..rows.end * width;
-        let (q, k, v) = (&mut b.q[of(c.q_width())], &mut b.k[of(c.kv_width())], &b.v[of(c.kv_width())]);
+        let (q, k, v) = (&mut b.q[of(a.q_width())], &mut b.k[of(a.kv_width())], &b.v[of(a.kv_width())]);
         let first = cache.len();
-        rope(ctx, q, c.n_heads, c.head_dim, rope_table, first)?;
-        rope(ctx, k, c.n_kv_heads, c.head_dim, rope_table, first)?;
+        if let Some(id) = a.rope {
+            rope(ctx, q, a.n_heads, a.head_dim, &ropes[id.0], first)?;
+            rope(ctx, k, a.n_kv_heads, a.head_dim, &ropes[id.0], first)?;
+        }
         b.profiler.plain(Phase::Rope);
         cache.append(ctx.isa, k, v, rows.len())?;
         b.profiler.plain(Phase::KvWrite);
-        attention(ctx, self.params, q, cache, first, &mut b.attended[of(c.q_width())])?;
-        b.profiler.lap(Phase::Attention, || self.attention_work(cache, first, rows.len()));
+        let attended = &mut b.attended[of(a.q_width())];
+        match a.sinks {
+            Some(sinks) => {
+                attention_with_sinks(ctx, params, self.weights.vector(sinks), q, cache, first, attended)?;
+            }
+            None => attention(ctx, params, q, cache, first, attended)?,
+        }
+        b.profiler.lap(Phase::Attention, || attention_work(params, a.q_width(), cache, first, rows.len()));
         Ok(())
     }
 
-    /// Bytes of keys and values that `rows` from position `first` on read, once for all of them, and the operations of
-    /// scores and sums.
-    fn attention_work(self, cache: &KvCache, first: usize, rows: usize) -> (usize, usize) {
-        let seen = (0..rows).map(|row| self.params.visible(first + row, cache.len()).len());
-        let keys = self.params.visible(first, cache.len()).start..cache.len();
-        let bytes = 2 * keys.len() * cache.n_kv_heads() * cache.kv_type().row_bytes(cache.head_dim());
-        (bytes, 4 * self.config.q_width() * seen.sum::<usize>())
-    }
-
-    /// Adds what [`Self::attend`] found to the residual stream, through the layer's output matrix.
-    pub(super) fn add_attended(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
-        let (ctx, output) = (self.ctx, w.attention_output.matrix());
+    /// Adds what [`Self::mix`] found to the residual stream, through the mixer's output matrix.
+    pub(super) fn add_mixed(self, layer: &Layer, b: &mut Buffers) -> Result<(), Error> {
+        let Mixer::Attention(a) = &layer.mixer;
+        let output = self.matrix(a.output);
         if let Some(shares) = self.shares {
-            shares.gather(To::All, &shares.split.attended, &mut b.attended, &mut b.received)?;
+            shares.gather(To::All, shares.inputs(a.output.matrix), &mut b.attended, &mut b.scratch)?;
         }
-        let input = Input::new(ctx, self.activations, &b.attended, self.rows, &mut b.int8, [output])?;
+        let input = Input::new(self.ctx, self.activations, &b.attended, self.rows, &mut b.int8, [output])?;
         input.times(&output, &mut b.h)?;
-        self.add(b)?;
+        self.add(a.output, layer.after_mixer, b)?;
         b.profiler.lap(Phase::Output, || matrix_work(&[output], self.rows));
         Ok(())
     }
 
-    /// Adds `b.h`, a layer's outputs, to the residual stream.
-    fn add(self, b: &mut Buffers) -> Result<(), Error> {
+    /// Adds `b.h`, the outputs of `linear` without its bias, to the residual stream, after `norm` if there is one.
+    fn add(self, linear: Linear, norm: Option<Norm>, b: &mut Buffers) -> Result<(), Error> {
+        self.add_bias(linear, &mut b.h);
         if let Some(shares) = self.shares {
-            shares.gather(To::All, &shares.split.width, &mut b.h, &mut b.received)?;
+            shares.gather(To::All, &shares.split.width, &mut b.h, &mut b.scratch)?;
+        }
+        if let Some(norm) = norm {
+            self.norm_in_place(norm, &mut b.h, &mut b.scratch)?;
         }
         Ok(add_assign(self.ctx, &mut b.x, &b.h)?)
     }
 
     /// The hidden layer of the feed-forward network, from the residual stream: `b.hidden`, or `b.int8` where down takes
     /// that.
-    pub(super) fn hidden(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
-        let (ctx, gate, up) = (self.ctx, w.gate.matrix(), w.up.matrix());
-        let input = self.normed(&w.feed_forward_norm, &b.x, &mut b.h, &mut b.int8, [gate, up])?;
+    pub(super) fn hidden(self, layer: &Layer, b: &mut Buffers) -> Result<(), Error> {
+        let FeedForward::Dense(d) = &layer.feed_forward;
+        let (ctx, gate, up) = (self.ctx, self.matrix(d.gate), self.matrix(d.up));
+        let input = self.normed(layer.feed_forward_norm, &b.x, &mut b.h, &mut b.int8, [gate, up])?;
         b.profiler.plain(Phase::Norms);
         input.times_each([(gate, &mut b.gate), (up, &mut b.up)])?;
+        self.add_bias(d.gate, &mut b.gate);
+        self.add_bias(d.up, &mut b.up);
         b.profiler.lap(Phase::GateUp, || matrix_work(&[gate, up], self.rows));
-        if self.hides_int8(w.down.matrix()) {
-            swiglu_quantize(ctx, &b.gate, &b.up, self.rows, &mut b.int8)?;
-        } else {
-            b.hidden.resize(b.gate.len(), 0.0);
-            swiglu(ctx, &b.gate, &b.up, &mut b.hidden)?;
+        match d.activation {
+            Activation::Silu if self.hides_int8(d) => {
+                swiglu_quantize(ctx, &b.gate, &b.up, self.rows, &mut b.int8)?;
+            }
+            Activation::Silu => {
+                b.hidden.resize(b.gate.len(), 0.0);
+                swiglu(ctx, &b.gate, &b.up, &mut b.hidden)?;
+            }
         }
         b.profiler.plain(Phase::Swiglu);
         Ok(())
     }
 
     /// Whether the hidden layer goes to `down` as int8 and nothing else; what other ranks have to be sent is f32.
-    fn hides_int8(self, down: Matrix<'_>) -> bool {
-        self.shares.is_none() && self.takes_int8(&[down])
+    fn hides_int8(self, d: &Dense) -> bool {
+        self.shares.is_none() && self.takes_int8(&[self.matrix(d.down)])
     }
 
     /// Whether `matrices` take int8 activations alone.
@@ -179,11 +203,12 @@ impl Step<'_> {
         self.activations == ActivationType::Int8 && matrices.iter().all(Matrix::supports_int8)
     }
 
-    /// The norm of the residual stream `x`, on its way into `consumers`; in `h` only if one of them takes f32.
+    /// The norm of the residual stream `x`, or `x` itself where there is none, on its way into `consumers`; in `h` only if
+    /// one of them takes f32.
     pub(super) fn normed<'b, const N: usize>(
         self,
-        norm: &[f32],
-        x: &[f32],
+        norm: Option<Norm>,
+        x: &'b [f32],
         h: &'b mut Vec<f32>,
         int8: &'b mut Activations,
         consumers: [Matrix<'_>; N],
@@ -191,36 +216,70 @@ impl Step<'_> {
     where
         Self: 'b,
     {
-        let (ctx, rows, eps) = (self.ctx, self.rows, self.config.norm_eps);
+        let (ctx, rows) = (self.ctx, self.rows);
+        let Some(Norm { weight, eps }) = norm else {
+            return Input::new(ctx, self.activations, x, rows, int8, consumers);
+        };
+        let weight = self.weights.vector(weight);
         if self.takes_int8(&consumers) {
-            rms_norm_quantize(ctx, x, norm, eps, int8)?;
+            rms_norm_quantize(ctx, x, weight, eps, int8)?;
             return Ok(Input { ctx, x: &[], rows, int8: Some(int8) });
         }
         h.resize(x.len(), 0.0);
-        rms_norm(ctx, x, norm, eps, h)?;
+        rms_norm(ctx, x, weight, eps, h)?;
         Input::new(ctx, self.activations, h, rows, int8, consumers)
     }
 
     /// Adds what [`Self::hidden`] found to the residual stream, through the layer's down matrix.
-    pub(super) fn add_hidden(self, w: &LayerWeights<'_>, b: &mut Buffers) -> Result<(), Error> {
-        let (ctx, down) = (self.ctx, w.down.matrix());
+    pub(super) fn add_hidden(self, layer: &Layer, b: &mut Buffers) -> Result<(), Error> {
+        let FeedForward::Dense(d) = &layer.feed_forward;
+        let (ctx, down) = (self.ctx, self.matrix(d.down));
         if let Some(shares) = self.shares {
-            shares.gather(To::All, &shares.split.hidden, &mut b.hidden, &mut b.received)?;
+            shares.gather(To::All, shares.inputs(d.down.matrix), &mut b.hidden, &mut b.scratch)?;
         }
-        let input = if self.hides_int8(down) {
+        let input = if self.hides_int8(d) {
             Input { ctx, x: &[], rows: self.rows, int8: Some(&b.int8) }
         } else {
             Input::new(ctx, self.activations, &b.hidden, self.rows, &mut b.int8, [down])?
         };
         input.times(&down, &mut b.h)?;
-        self.add(b)?;
+        self.add(d.down, layer.after_feed_forward, b)?;
         b.profiler.lap(Phase::Down, || matrix_work(&[down], self.rows));
         Ok(())
     }
-}
 
-fn add_bias(linear: &Linear<'_>, y: &mut [f32]) {
-    if let Some(bias) = &linear.bias {
+    /// The logits of the residual streams `x`: the last norm and the output matrix.
+    pub(super) fn logits(
+        self,
+        norm: Norm,
+        output: MatrixId,
+        x: &[f32],
+        [h, logits]: [&mut Vec<f32>; 2],
+        int8: &mut Activations,
+        profiler: &mut Profiler,
+    ) -> Result<(), Error> {
+        let output = self.weights.matrix(output);
+        let input = self.normed(Some(norm), x, h, int8, [output])?;
+        profiler.plain(Phase::Norms);
+        input.times(&output, logits)?;
+        Ok(())
+    }
+
+    fn norm_in_place(
+        self,
+        Norm { weight, eps }: Norm,
+        y: &mut Vec<f32>,
+        scratch: &mut Vec<f32>,
+    ) -> Result<(), Error> {
+        scratch.resize(y.len(), 0.0);
+        rms_norm(self.ctx, y, self.weights.vector(weight), eps, scratch)?;
+        std::mem::swap(y, scratch);
+        Ok(())
+    }
+
+    fn add_bias(self, linear: Linear, y: &mut [f32]) {
+        let Some(bias) = linear.bias else { return };
+        let bias = self.weights.vector(bias);
         for row in y.chunks_exact_mut(bias.len()) {
             for (y, b) in row.iter_mut().zip(bias) {
                 *y += b;
@@ -229,7 +288,22 @@ fn add_bias(linear: &Linear<'_>, y: &mut [f32]) {
     }
 }
 
-/// Some rows on their way into matrices: as f32 and, if any of the matrices takes them so, as int8, made once.
+/// Bytes of keys and values that `rows` rows from position `first` on read, once for all of them, and the operations of
+/// scores and sums.
+fn attention_work(
+    params: AttentionParams,
+    q_width: usize,
+    cache: &KvCache,
+    first: usize,
+    rows: usize,
+) -> (usize, usize) {
+    let seen = (0..rows).map(|row| params.visible(first + row, cache.len()).len());
+    let keys = params.visible(first, cache.len()).start..cache.len();
+    let bytes = 2 * keys.len() * cache.n_kv_heads() * cache.kv_type().row_bytes(cache.head_dim());
+    (bytes, 4 * q_width * seen.sum::<usize>())
+}
+
+/// Some rows that matrices read: as f32 and, if any of the matrices takes int8, as int8, quantized once.
 pub(super) struct Input<'a> {
     ctx: Context<'a>,
     x: &'a [f32],

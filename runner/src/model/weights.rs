@@ -1,174 +1,116 @@
-//! The tensors of a model, found by name, checked by shape, used where they lie.
+//! The tensors of a model, found by name, checked by shape, used where they lie or packed for the kernels.
 
-use super::Error;
-use super::config::{Architecture, Config};
-use crate::source::Source;
-use halfbyte_cpu_kernels::{Context, Matrix, PackedMatrix, Weights};
-use halfbyte_gguf::TensorInfo;
 use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
 
-/// All weights of a model, borrowed from its file or packed.
-#[derive(Debug)]
-pub(super) struct ModelWeights<'a> {
-    pub(super) embedding: Weight<'a>,
-    pub(super) layers: Vec<LayerWeights<'a>>,
-    pub(super) norm: Vec<f32>,
-    /// The embedding again where the two are tied.
-    pub(super) output: Weight<'a>,
-    pub(super) tied: bool,
-}
+use halfbyte_cpu_kernels::{Context, Matrix, PackedMatrix, Weights as Stored};
+use halfbyte_gguf::TensorInfo;
 
-/// One layer.
+use super::description::{Description, MatrixId, MatrixInfo, VectorId, VectorInfo};
+use super::{Compute, Error};
+use crate::source::{ModelFile, Source};
+
+/// The weights that a [`Description`] names.
 #[derive(Clone, Debug)]
-pub(super) struct LayerWeights<'a> {
-    pub(super) attention_norm: Vec<f32>,
-    pub(super) q: Linear<'a>,
-    pub(super) k: Linear<'a>,
-    pub(super) v: Linear<'a>,
-    /// Norms over each head of q and k, where the architecture has them.
-    pub(super) head_norms: Option<[Vec<f32>; 2]>,
-    pub(super) attention_output: Weight<'a>,
-    pub(super) feed_forward_norm: Vec<f32>,
-    pub(super) gate: Weight<'a>,
-    pub(super) up: Weight<'a>,
-    pub(super) down: Weight<'a>,
+pub(crate) struct Weights {
+    file: Arc<ModelFile>,
+    matrices: Vec<Weight>,
+    vectors: Vec<Arc<[f32]>>,
 }
 
 /// A weight matrix.
 #[derive(Clone, Debug)]
-pub(super) enum Weight<'a> {
+enum Weight {
     /// Where the file has it.
-    InPlace(Matrix<'a>),
+    InPlace { tensor: TensorInfo, rows: Range<usize> },
     /// In the order in which kernels read it.
     Packed(PackedMatrix),
+    /// In memory of its own, row after row.
+    Own { values: Arc<[f32]>, rows: usize, cols: usize },
 }
 
-impl Weight<'_> {
-    /// For kernels.
-    pub(super) fn matrix(&self) -> Matrix<'_> {
-        match self {
-            Self::InPlace(matrix) => *matrix,
-            Self::Packed(packed) => packed.as_matrix(),
+impl Weights {
+    /// Finds every tensor that `description` names, and refuses a file that has others. No weight is copied but vectors.
+    ///
+    /// # Errors
+    /// A tensor that is missing, superfluous, of the wrong shape or of an unsupported type, by its name.
+    pub(super) fn new(file: Arc<ModelFile>, description: &Description) -> Result<Self, Error> {
+        let source: &dyn Source = &**file;
+        let matrices = description.matrices.iter().map(|info| in_place(source, info));
+        let matrices = matrices.collect::<Result<_, _>>()?;
+        let vectors = description.vectors.iter().map(|info| part_of_vector(source, info));
+        let vectors = vectors.collect::<Result<_, _>>()?;
+        let names = description.matrices.iter().map(|info| info.tensor.as_str());
+        let names = names.chain(description.vectors.iter().map(|info| info.tensor.as_str()));
+        let used: HashSet<&str> = names.collect();
+        if let Some(extra) = source.tensors().iter().find(|tensor| !used.contains(tensor.name.as_str())) {
+            let (tensor, architecture) = (extra.name.clone(), description.architecture);
+            return Err(Error::ExtraTensor { tensor, architecture });
         }
-    }
-}
-
-/// A matrix and perhaps a bias.
-#[derive(Clone, Debug)]
-pub(super) struct Linear<'a> {
-    pub(super) weight: Weight<'a>,
-    pub(super) bias: Option<Vec<f32>>,
-}
-
-/// Takes tensors by name and remembers which, so that what is left over can be named.
-struct Taker<'a> {
-    source: &'a dyn Source,
-    taken: HashSet<String>,
-}
-
-impl<'a> Taker<'a> {
-    fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Weight<'a>, Error> {
-        let info = self.source.tensor(name)?;
-        self.taken.insert(name.to_owned());
-        Ok(Weight::InPlace(matrix(self.source, info, rows, cols)?))
+        Ok(Self { file, matrices, vectors })
     }
 
-    fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, Error> {
-        self.taken.insert(name.to_owned());
-        vector(self.source, name, len)
+    /// The file that the weights are from.
+    pub(crate) fn file(&self) -> &Arc<ModelFile> {
+        &self.file
     }
 
-    fn linear(
-        &mut self,
-        name: &str,
-        rows: usize,
-        cols: usize,
-        needs_bias: bool,
-    ) -> Result<Linear<'a>, Error> {
-        let weight = self.matrix(&format!("{name}.weight"), rows, cols)?;
-        let bias = format!("{name}.bias");
-        let bias = if needs_bias || self.source.opt_tensor(&bias).is_some() {
-            Some(self.vector(&bias, rows)?)
-        } else {
-            None
-        };
-        Ok(Linear { weight, bias })
-    }
-}
-
-impl<'a> ModelWeights<'a> {
-    /// Finds every tensor that `config` asks for, and no other.
-    pub(super) fn from_source(source: &'a dyn Source, config: &Config) -> Result<Self, Error> {
-        let c = config;
-        let mut take = Taker { source, taken: HashSet::new() };
-        let embedding = take.matrix("token_embd.weight", c.n_vocab, c.width)?;
-        let mut layers = Vec::new();
-        for i in 0..c.n_layers {
-            let name = |part: &str| format!("blk.{i}.{part}");
-            let qkv_bias = c.architecture == Architecture::Qwen2;
-            layers.push(LayerWeights {
-                attention_norm: take.vector(&name("attn_norm.weight"), c.width)?,
-                q: take.linear(&name("attn_q"), c.q_width(), c.width, qkv_bias)?,
-                k: take.linear(&name("attn_k"), c.kv_width(), c.width, qkv_bias)?,
-                v: take.linear(&name("attn_v"), c.kv_width(), c.width, qkv_bias)?,
-                head_norms: match c.architecture {
-                    Architecture::Qwen3 => Some([
-                        take.vector(&name("attn_q_norm.weight"), c.head_dim)?,
-                        take.vector(&name("attn_k_norm.weight"), c.head_dim)?,
-                    ]),
-                    _ => None,
-                },
-                attention_output: take.matrix(&name("attn_output.weight"), c.width, c.q_width())?,
-                feed_forward_norm: take.vector(&name("ffn_norm.weight"), c.width)?,
-                gate: take.matrix(&name("ffn_gate.weight"), c.feed_forward, c.width)?,
-                up: take.matrix(&name("ffn_up.weight"), c.feed_forward, c.width)?,
-                down: take.matrix(&name("ffn_down.weight"), c.width, c.feed_forward)?,
-            });
-        }
-        let norm = take.vector("output_norm.weight", c.width)?;
-        let tied = source.opt_tensor("output.weight").is_none();
-        let output = if tied { embedding.clone() } else { take.matrix("output.weight", c.n_vocab, c.width)? };
-        // Read with the hyperparameters.
-        take.taken.insert("rope_freqs.weight".to_owned());
-        if let Some(extra) = source.tensors().iter().find(|t| !take.taken.contains(&t.name)) {
-            return Err(Error::ExtraTensor {
-                tensor: extra.name.clone(),
-                architecture: c.architecture.name(),
-            });
-        }
-        Ok(Self { embedding, layers, norm, output, tied })
+    /// A matrix, for kernels.
+    pub(crate) fn matrix(&self, id: MatrixId) -> Matrix<'_> {
+        self.matrices[id.0].matrix(&self.file)
     }
 
-    /// Every matrix that each token is multiplied by.
-    pub(super) fn matrices(&self) -> impl Iterator<Item = Matrix<'_>> {
-        self.layers.iter().flat_map(LayerWeights::weights).chain([&self.output]).map(Weight::matrix)
+    /// A vector.
+    pub(crate) fn vector(&self, id: VectorId) -> &[f32] {
+        &self.vectors[id.0]
     }
 
-    /// Packs what can be, a batch at a time; calls `done` after each, which may give the file's pages back. So the most
-    /// memory in use is what is packed and one batch of the file. The output matrix, the largest of a small model, comes
-    /// first, when nothing else is packed yet.
-    pub(super) fn pack(&mut self, ctx: Context<'_>, mut done: impl FnMut()) -> Result<(), Error> {
+    /// Puts `values`, row after row, in the place of a matrix.
+    ///
+    /// # Panics
+    /// If they are not as many as the matrix has.
+    pub(super) fn replace(&mut self, id: MatrixId, values: Vec<f32>) {
+        let (rows, cols) = (self.matrix(id).rows(), self.matrix(id).cols());
+        assert_eq!(values.len(), rows * cols, "weights in the place of a matrix of {rows} x {cols}");
+        self.matrices[id.0] = Weight::Own { values: values.into(), rows, cols };
+    }
+
+    /// Whether a matrix is packed.
+    pub(super) fn is_packed(&self, id: MatrixId) -> bool {
+        matches!(self.matrices[id.0], Weight::Packed(_))
+    }
+
+    /// Packs what can be, a batch at a time, and gives the file's pages back after each. So the most memory in use is
+    /// what is packed and one batch of the file. The output matrix, the largest of a small model, comes first, when
+    /// nothing else is packed yet.
+    pub(super) fn pack(&mut self, compute: &Compute, description: &Description) -> Result<(), Error> {
+        let ctx = compute.context();
         let mut batch = Vec::new();
         let mut bytes = 0;
-        let layers = self.layers.iter_mut().flat_map(LayerWeights::weights_mut);
-        for weight in std::iter::once(&mut self.output).chain(layers) {
-            if let Weight::InPlace(matrix) = weight
-                && matrix.supports_packing()
-            {
-                bytes += matrix.bytes();
-                batch.push(weight);
+        let layers = description.layers.iter().flat_map(|layer| layer.products());
+        for id in std::iter::once(description.output).chain(layers) {
+            let weight = &self.matrices[id.0];
+            if !matches!(weight, Weight::Packed(_)) && self.matrix(id).supports_packing() {
+                bytes += self.matrix(id).bytes();
+                batch.push(id);
             }
             if bytes >= PACK_BATCH {
-                pack(ctx, &mut batch)?;
+                self.pack_batch(ctx, &mut batch)?;
                 bytes = 0;
-                done();
             }
         }
-        pack(ctx, &mut batch)?;
-        if self.tied {
-            self.embedding = self.output.clone();
+        self.pack_batch(ctx, &mut batch)
+    }
+
+    /// Packs and empties a batch.
+    fn pack_batch(&mut self, ctx: Context<'_>, batch: &mut Vec<MatrixId>) -> Result<(), Error> {
+        let matrices: Vec<_> = batch.iter().map(|&id| self.matrix(id)).collect();
+        let packed = PackedMatrix::pack_all(ctx, &matrices)?;
+        for (id, packed) in batch.drain(..).zip(packed) {
+            self.matrices[id.0] = Weight::Packed(packed);
         }
-        done();
+        self.file.release_pages();
         Ok(())
     }
 }
@@ -176,34 +118,36 @@ impl<'a> ModelWeights<'a> {
 /// Bytes that are packed together: large enough for huge pages to be filled, small beside a model.
 const PACK_BATCH: usize = 32 << 20;
 
-/// Packs and empties a batch.
-fn pack(ctx: Context<'_>, batch: &mut Vec<&mut Weight<'_>>) -> Result<(), Error> {
-    let matrices: Vec<_> = batch.iter().map(|weight| weight.matrix()).collect();
-    let packed = PackedMatrix::pack_all(ctx, &matrices)?;
-    for (weight, packed) in batch.drain(..).zip(packed) {
-        *weight = Weight::Packed(packed);
+impl Weight {
+    fn matrix<'a>(&'a self, source: &'a ModelFile) -> Matrix<'a> {
+        let matrix = match self {
+            Self::InPlace { tensor, rows } => tensor_rows(&**source, tensor, rows),
+            Self::Packed(packed) => return packed.as_matrix(),
+            Self::Own { values, rows, cols } => {
+                Matrix::new(Stored::F32(values), *rows, *cols).map_err(Into::into)
+            }
+        };
+        // The same calls succeeded when the weights were found, on the same bytes and sizes.
+        matrix.unwrap_or_else(|error| unreachable!("a matrix that was checked before: {error}"))
     }
-    Ok(())
 }
 
-impl<'a> LayerWeights<'a> {
-    fn weights(&self) -> [&Weight<'a>; 7] {
-        [
-            &self.q.weight,
-            &self.k.weight,
-            &self.v.weight,
-            &self.attention_output,
-            &self.gate,
-            &self.up,
-            &self.down,
-        ]
-    }
+/// The matrix that `info` means, checked.
+fn in_place(source: &dyn Source, info: &MatrixInfo) -> Result<Weight, Error> {
+    let tensor = source.tensor(&info.tensor)?;
+    tensor.require_supported()?;
+    shape(tensor, &[info.cols, info.tensor_rows])?;
+    tensor_rows(source, tensor, &info.rows)?;
+    Ok(Weight::InPlace { tensor: tensor.clone(), rows: info.rows.clone() })
+}
 
-    /// In the order in which a token reads them.
-    fn weights_mut(&mut self) -> [&mut Weight<'a>; 7] {
-        let Self { q, k, v, attention_output, gate, up, down, .. } = self;
-        [&mut q.weight, &mut k.weight, &mut v.weight, attention_output, gate, up, down]
-    }
+fn tensor_rows<'a>(
+    source: &'a dyn Source,
+    tensor: &TensorInfo,
+    rows: &Range<usize>,
+) -> Result<Matrix<'a>, Error> {
+    let matrix = tensor_matrix(source, tensor)?;
+    if *rows == (0..matrix.rows()) { Ok(matrix) } else { Ok(matrix.row_range(rows.clone())?) }
 }
 
 fn shape(info: &TensorInfo, expected: &[usize]) -> Result<(), Error> {
@@ -215,32 +159,24 @@ fn shape(info: &TensorInfo, expected: &[usize]) -> Result<(), Error> {
     }
 }
 
-/// Tensor `info` as a matrix of `rows` outputs by `cols` inputs, in place.
-fn matrix<'a>(
-    source: &'a dyn Source,
-    info: &TensorInfo,
-    rows: usize,
-    cols: usize,
-) -> Result<Matrix<'a>, Error> {
-    info.require_supported()?;
-    shape(info, &[cols, rows])?;
-    tensor_matrix(source, info)
-}
-
 /// Tensor `info` in place as a matrix of its rows, whatever its dimensions.
 pub(crate) fn tensor_matrix<'a>(source: &'a dyn Source, info: &TensorInfo) -> Result<Matrix<'a>, Error> {
     info.require_supported()?;
     Ok(Matrix::new(source.weights(info)?, info.n_rows(), info.row_len())?)
 }
 
+fn part_of_vector(source: &dyn Source, info: &VectorInfo) -> Result<Arc<[f32]>, Error> {
+    Ok(vector(source, &info.tensor, info.tensor_len)?[info.range.clone()].into())
+}
+
 /// The norm, bias or factors called `name`, as f32.
-pub(super) fn vector(source: &dyn Source, name: &str, len: usize) -> Result<Vec<f32>, Error> {
+pub(crate) fn vector(source: &dyn Source, name: &str, len: usize) -> Result<Vec<f32>, Error> {
     let info = source.tensor(name)?;
     shape(info, &[len])?;
     match source.weights(info)? {
-        Weights::F32(v) => Ok(v.to_vec()),
-        Weights::F16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),
-        Weights::Bf16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),
+        Stored::F32(v) => Ok(v.to_vec()),
+        Stored::F16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),
+        Stored::Bf16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),
         _ => Err(Error::VectorType { tensor: info.name.clone(), got: info.ty.name() }),
     }
 }

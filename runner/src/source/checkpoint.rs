@@ -12,7 +12,6 @@ use super::config::{self, Shape};
 use super::files::{Entry, Files};
 use super::json::Object;
 use super::limits::MAX_CONFIG_BYTES;
-use super::names::{gguf_name, is_redundant};
 use super::{Error, Source, block_weights, tokenizer};
 use halfbyte_gguf::{self as gguf, Metadata, TensorInfo, TensorType, quote};
 
@@ -91,7 +90,7 @@ impl Checkpoint {
             tensors: Vec::new(),
             stored: Vec::new(),
             by_name: BTreeMap::new(),
-            reordered: shape.is_llama,
+            reordered: shape.architecture.rope_order == RopeOrder::Adjacent,
             head_dim: shape.head_dim,
             quantized: quantization.is_some(),
         };
@@ -132,7 +131,7 @@ impl Checkpoint {
             {
                 continue;
             }
-            let Some(known) = gguf_name(name) else {
+            let Some(known) = shape.architecture.gguf_name(name) else {
                 return Err(Error::ExtraTensor { tensor: quote(name) });
             };
             let parts = name.strip_suffix(".weight").and_then(|module| {
@@ -264,4 +263,8 @@ impl Source for Checkpoint {
     fn release_pages(&self) {
         self.files.release_pages();
     }
+}
+/// Whether a tensor says nothing that the hyperparameters do not say: old checkpoints store the rotations.
+fn is_redundant(name: &str) -> bool {
+    name.ends_with(".rotary_emb.inv_freq")
 }

@@ -1,15 +1,16 @@
 //! `config.json` as GGUF metadata. What is checked here is that each field is what it should be; that they fit each
-//! other is checked where GGUF files are checked, too: [`crate::model::Config`].
+//! other is checked where GGUF files are checked, too: [`crate::architectures`].
 
 use super::Error;
 use super::json::Object;
 use super::rope;
+use crate::architectures::Architecture;
 use halfbyte_gguf::Metadata;
 
 /// What the tensors' shapes and order depend on.
 #[derive(Debug)]
 pub(super) struct Shape {
-    pub(super) is_llama: bool,
+    pub(super) architecture: &'static Architecture,
     pub(super) head_dim: usize,
     pub(super) n_vocab: usize,
     /// Whether logits are made with the embedding, if the file says.
@@ -23,18 +24,9 @@ pub(super) struct Shape {
 /// # Errors
 /// A field that is missing, of the wrong type or has no code for its value, by its name.
 pub(super) fn metadata(config: &Object) -> Result<(Metadata, Shape), Error> {
-    let prefix = match config.opt_str("model_type")? {
-        Some("llama") => "llama",
-        Some("qwen2") => "qwen2",
-        Some("qwen3") => "qwen3",
-        _ => return Err(config.unsupported("model_type", "llama, qwen2, qwen3")),
-    };
-    if config.opt_str("hidden_act")?.is_some_and(|name| name != "silu") {
-        return Err(config.unsupported("hidden_act", "silu"));
-    }
-    if config.opt_bool("use_sliding_window")? == Some(true) {
-        return Err(config.unsupported("use_sliding_window", "false"));
-    }
+    let architecture = Architecture::by_model_type(config.opt_str("model_type")?)
+        .map_err(|supported| config.unsupported("model_type", supported))?;
+    let prefix = architecture.name;
     let size = |field: &str| {
         let n = config.u32(field)?;
         if n == 0 { Err(config.wrong(field, "at least 1")) } else { Ok(n) }
@@ -74,9 +66,10 @@ pub(super) fn metadata(config: &Object) -> Result<(Metadata, Shape), Error> {
         return Err(config.wrong("rms_norm_eps", "a positive number"));
     }
     m.set(format!("{prefix}.attention.layer_norm_rms_epsilon"), eps);
+    (architecture.configure)(config, &mut m)?;
     let rope_factors = rope::set(config, prefix, head_dim as usize, &mut m)?;
     let shape = Shape {
-        is_llama: prefix == "llama",
+        architecture,
         head_dim: head_dim as usize,
         n_vocab: n_vocab as usize,
         tied: config.opt_bool("tie_word_embeddings")?,

@@ -1,5 +1,6 @@
 //! Everything that can be wrong with a model directory.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
@@ -84,7 +85,7 @@ pub enum Error {
         /// Its value.
         got: String,
         /// What there is.
-        supported: &'static str,
+        supported: Cow<'static, str>,
     },
     /// A safetensors file that is not one.
     #[error("{}: {message}", path.display())]

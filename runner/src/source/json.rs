@@ -1,5 +1,6 @@
 //! JSON files of strangers: read whole within a limit, asked field by field, every surprise an error that names it.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use halfbyte_gguf::{self as gguf, quote};
 ///
 /// # Errors
 /// What is no file, can't be read or is longer than `limit`.
-pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     let wrong = |source| Error::Read { path: path.to_owned(), source };
     // Asked before it is opened: opening a pipe would wait for a writer.
     match fs::metadata(path) {
@@ -37,7 +38,7 @@ pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
 
 /// An object in a file, for messages with the way that leads to it.
 #[derive(Debug, Clone)]
-pub(super) struct Object {
+pub(crate) struct Object {
     path: PathBuf,
     /// `""`, or `rope_scaling.`.
     prefix: String,
@@ -46,11 +47,11 @@ pub(super) struct Object {
 
 impl Object {
     /// The object that the file at `path` holds, or `None` if there is no file.
-    pub(super) fn read(path: &Path, limit: u64) -> Result<Option<Self>, Error> {
+    pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Self>, Error> {
         read(path, limit)?.map(|bytes| Self::parse(path, &bytes)).transpose()
     }
 
-    pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, Error> {
         let path = path.to_owned();
         match serde_json::from_slice(bytes) {
             Ok(fields) => Ok(Self { path, prefix: String::new(), fields }),
@@ -58,21 +59,21 @@ impl Object {
         }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// The field if it is there and not `null`.
-    pub(super) fn get(&self, field: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, field: &str) -> Option<&Value> {
         self.fields.get(field).filter(|value| !value.is_null())
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &Value)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.fields.iter()
     }
 
     /// `field` has a value that it must not have.
-    pub(super) fn wrong(&self, field: &str, expected: impl Into<String>) -> Error {
+    pub(crate) fn wrong(&self, field: &str, expected: impl Into<String>) -> Error {
         Error::Field {
             path: self.path.clone(),
             field: format!("{}{field}", self.prefix),
@@ -82,42 +83,42 @@ impl Object {
     }
 
     /// `field` has a value that there is no code for.
-    pub(super) fn unsupported(&self, field: &str, supported: &'static str) -> Error {
+    pub(crate) fn unsupported(&self, field: &str, supported: impl Into<Cow<'static, str>>) -> Error {
         Error::Feature {
             path: self.path.clone(),
             field: format!("{}{field}", self.prefix),
             got: self.get(field).map_or_else(|| "missing".to_owned(), shown),
-            supported,
+            supported: supported.into(),
         }
     }
 
-    pub(super) fn opt_str(&self, field: &str) -> Result<Option<&str>, Error> {
+    pub(crate) fn opt_str(&self, field: &str) -> Result<Option<&str>, Error> {
         self.get(field).map(|v| v.as_str().ok_or_else(|| self.wrong(field, "a string"))).transpose()
     }
 
-    pub(super) fn opt_bool(&self, field: &str) -> Result<Option<bool>, Error> {
+    pub(crate) fn opt_bool(&self, field: &str) -> Result<Option<bool>, Error> {
         self.get(field).map(|v| v.as_bool().ok_or_else(|| self.wrong(field, "true or false"))).transpose()
     }
 
     /// A whole number that fits an id or a size.
-    pub(super) fn opt_u32(&self, field: &str) -> Result<Option<u32>, Error> {
+    pub(crate) fn opt_u32(&self, field: &str) -> Result<Option<u32>, Error> {
         let expected = || self.wrong(field, "a whole number from 0 to 4294967295");
         let number = |v: &Value| v.as_u64().and_then(|v| u32::try_from(v).ok()).ok_or_else(expected);
         self.get(field).map(number).transpose()
     }
 
-    pub(super) fn u32(&self, field: &str) -> Result<u32, Error> {
+    pub(crate) fn u32(&self, field: &str) -> Result<u32, Error> {
         self.opt_u32(field)?.ok_or_else(|| self.wrong(field, "a whole number"))
     }
 
     /// A number that is finite as f32.
-    pub(super) fn opt_f64(&self, field: &str) -> Result<Option<f64>, Error> {
+    pub(crate) fn opt_f64(&self, field: &str) -> Result<Option<f64>, Error> {
         let expected = || self.wrong(field, "a finite number");
         let number = |v: &Value| v.as_f64().filter(|v| (*v as f32).is_finite()).ok_or_else(expected);
         self.get(field).map(number).transpose()
     }
 
-    pub(super) fn opt_object(&self, field: &str) -> Result<Option<Self>, Error> {
+    pub(crate) fn opt_object(&self, field: &str) -> Result<Option<Self>, Error> {
         match self.get(field) {
             None => Ok(None),
             Some(Value::Object(fields)) => Ok(Some(Self {
@@ -130,7 +131,7 @@ impl Object {
     }
 
     /// Token ids: one number or a list of them.
-    pub(super) fn ids(&self, field: &str) -> Result<Vec<u32>, Error> {
+    pub(crate) fn ids(&self, field: &str) -> Result<Vec<u32>, Error> {
         let id = |v: &Value| v.as_u64().and_then(|v| u32::try_from(v).ok());
         let ids = match self.get(field) {
             None => Some(Vec::new()),
@@ -142,7 +143,7 @@ impl Object {
 }
 
 /// A value for a message: short, and nothing that a terminal would obey.
-pub(super) fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
         Value::Array(list) => format!("a list of {}", list.len()),

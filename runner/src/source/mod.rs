@@ -15,7 +15,6 @@ mod files;
 mod index;
 mod json;
 pub mod limits;
-mod names;
 mod pieces;
 mod rope;
 mod tokenizer;
@@ -23,6 +22,7 @@ mod tokenizer;
 use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use halfbyte_cpu_kernels::{RopeOrder, Weights};
@@ -32,6 +32,7 @@ pub use error::Error;
 use halfbyte_gguf::{self as gguf, Gguf, Metadata, TensorInfo, TensorType, quote};
 #[cfg(feature = "hub")]
 pub(crate) use index::{NAME as INDEX_NAME, is_name};
+pub(crate) use json::Object;
 
 /// A model's metadata and weights, whatever the files look like.
 pub trait Source: fmt::Debug + Send + Sync {
@@ -202,6 +203,12 @@ impl Stamp {
     }
 }
 
+impl From<Gguf> for ModelFile {
+    fn from(gguf: Gguf) -> Self {
+        Self::in_memory(gguf)
+    }
+}
+
 impl Deref for ModelFile {
     type Target = dyn Source;
 
@@ -224,13 +231,13 @@ pub(crate) fn indexed_files(directory: &Path) -> Result<Vec<String>, Error> {
 ///
 /// # Errors
 /// Whatever is wrong with the files, by name.
-pub fn open(path: &Path) -> Result<ModelFile, Error> {
+pub fn open(path: &Path) -> Result<Arc<ModelFile>, Error> {
     if path.is_dir() {
         let checkpoint = Checkpoint::open(path)?;
         let stamps = checkpoint.files().map(Stamp::of).collect::<Result<_, _>>()?;
-        return Ok(ModelFile { source: Box::new(checkpoint), stamps });
+        return Ok(Arc::new(ModelFile { source: Box::new(checkpoint), stamps }));
     }
     let gguf = Gguf::open(path)?;
     let stamps = gguf.files(path).iter().map(|path| Stamp::of(path)).collect::<Result<_, _>>()?;
-    Ok(ModelFile { source: Box::new(gguf), stamps })
+    Ok(Arc::new(ModelFile { source: Box::new(gguf), stamps }))
 }

@@ -40,7 +40,7 @@ pub(super) fn set(directory: &Path, config: &Object, n_vocab: usize, m: &mut Met
         path: path.clone(),
         field: field.to_owned(),
         got: "as it is".to_owned(),
-        supported: "the tokenizers of Llama 2 and 3, Qwen 2 and 3, SmolLM2 and GPT-2",
+        supported: "the tokenizers of Llama 2 and 3, Qwen 2 and 3, SmolLM2 and GPT-2".into(),
     })?;
     let table = Table::new(&path, &tokenizer, family, n_vocab)?;
     let id = |name: &str| table.ids.get(name).copied();

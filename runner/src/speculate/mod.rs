@@ -36,9 +36,9 @@ pub struct Drafts {
 
 /// Makes drafts for a [`CachedSession`].
 #[derive(Debug)]
-pub struct Speculation<'m> {
+pub struct Speculation {
     /// A small model of the same vocabulary; without one, drafts are copied.
-    model: Option<Box<CachedSession<'m>>>,
+    model: Option<Box<CachedSession>>,
     /// As many tokens as can be had, whatever the price.
     fixed: Option<usize>,
     pricing: Pricing,
@@ -53,7 +53,7 @@ pub(crate) struct Draft {
     kind: usize,
 }
 
-impl<'m> Speculation<'m> {
+impl Speculation {
     /// Drafts copied from the context, as many tokens as pay.
     pub fn copied() -> Self {
         // By the length of the match: 2, 3, 4 to 5, 6 and more.
@@ -69,7 +69,7 @@ impl<'m> Speculation<'m> {
     ///
     /// Its vocabulary must be that of the model that it drafts for; ids that mean something else there make useless
     /// drafts, not other replies.
-    pub fn by_model(model: CachedSession<'m>) -> Self {
+    pub fn by_model(model: CachedSession) -> Self {
         Self { model: Some(Box::new(model)), pricing: Pricing::new(&[0.7], MOST), ..Self::copied() }
     }
 
@@ -124,7 +124,7 @@ impl<'m> Speculation<'m> {
 }
 
 /// The `n` tokens that `model` finds the likeliest after `ids`.
-fn continuation(model: &mut CachedSession<'_>, ids: &[u32], n: usize) -> Result<Vec<u32>, model::Error> {
+fn continuation(model: &mut CachedSession, ids: &[u32], n: usize) -> Result<Vec<u32>, model::Error> {
     let mut draft = Vec::with_capacity(n);
     if n > 0 {
         let kept = model.reuse(ids);

@@ -1,8 +1,7 @@
 //! Logits that were recorded in float64, and how a model is compared with them.
 
-use halfbyte::model::{ActivationType, Model, Session, SessionOptions};
+use halfbyte::model::{ActivationType, Compute, CpuSession, SessionOptions, Transformer};
 use halfbyte_attention::KvType;
-use halfbyte_cpu_kernels::Context;
 use halfbyte_testing::golden;
 use serde_json::Value;
 
@@ -33,7 +32,7 @@ pub(crate) fn argmax(logits: &[f32]) -> u32 {
 }
 
 /// Logits after every one of `ids`.
-pub(crate) fn all_logits(session: &mut Session<'_>, ids: &[u32]) -> Vec<Vec<f32>> {
+pub(crate) fn all_logits(session: &mut CpuSession, ids: &[u32]) -> Vec<Vec<f32>> {
     let mut out = Vec::new();
     session
         .feed_all(ids, |i, logits| {
@@ -67,10 +66,10 @@ pub(crate) fn cases(name: &str) -> Vec<Case> {
 }
 
 /// f32 activations give every recorded logit within 2e-3, and the recorded continuations as far as they are clear.
-pub(crate) fn assert_recorded_logits(model: &Model<'_>, ctx: Context<'_>, golden: &str) {
+pub(crate) fn assert_recorded_logits(model: &Transformer, ctx: &Compute, golden: &str) {
     let mut worst = (0f64, String::new());
     for (name, prompt, positions, greedy, gaps) in cases(golden) {
-        let mut session = Session::new(model, ctx, EXACT).expect("a session");
+        let mut session = CpuSession::new(model, &ctx, EXACT).expect("a session");
         let logits = all_logits(&mut session, &prompt);
         for (at, record) in positions {
             let logits = &logits[at];

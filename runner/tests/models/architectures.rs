@@ -1,11 +1,10 @@
 //! Every supported architecture against llama.cpp: small random models, the logits after each token.
 
-use halfbyte::model::{ActivationType, Error, Model, Session, SessionOptions};
+use halfbyte::model::{ActivationType, Compute, CpuSession, Error, SessionOptions};
 use halfbyte_attention::KvType;
-use halfbyte_cpu_kernels::{Context, Isa};
+use halfbyte_cpu_kernels::Isa;
 use halfbyte_gguf::{Gguf, GgufWriter, Metadata, TensorInfo};
 use halfbyte_testing::golden;
-use halfbyte_threadpool::ThreadPool;
 use std::path::PathBuf;
 
 const EXACT: SessionOptions =
@@ -21,14 +20,14 @@ fn logits_are_those_of_llama_cpp() {
     let golden = golden("tiny_models.json");
     let cases = golden["cases"].as_object().expect("cases");
     assert_eq!(cases.len(), 4);
-    let pool = ThreadPool::new(2).expect("a pool");
+    let pool = Compute::new(2).expect("a pool");
     for (name, case) in cases {
         let gguf = open(name);
-        let model = Model::from_gguf(&gguf).expect("the model loads");
+        let model = crate::common::transformer(&gguf).expect("the model loads");
         let ids: Vec<u32> = serde_json::from_value(case["ids"].clone()).expect("ids");
         let want: Vec<Vec<f64>> = serde_json::from_value(case["logits"].clone()).expect("logits");
         for isa in Isa::available() {
-            let mut session = Session::new(&model, Context { pool: &pool, isa }, EXACT).expect("a session");
+            let mut session = CpuSession::new(&model, &pool.clone().with_isa(isa), EXACT).expect("a session");
             let mut rows = 0;
             session
                 .feed_all(&ids, |i, logits| {
@@ -67,7 +66,7 @@ fn changed(name: &str, change: impl FnOnce(&mut Metadata, &mut Vec<(TensorInfo, 
 }
 
 fn message(gguf: &Gguf) -> String {
-    Model::from_gguf(gguf).map(|_| ()).expect_err("refused").to_string()
+    crate::common::transformer(gguf).map(|_| ()).expect_err("refused").to_string()
 }
 
 #[test]
@@ -112,5 +111,5 @@ fn what_is_wrong_with_a_model_is_named() {
         bytes[..4].copy_from_slice(&0f32.to_le_bytes());
     });
     assert_eq!(message(&factors), "rope_freqs.weight = 0: expected positive finite factors");
-    assert!(matches!(Model::from_gguf(&named("")), Err(Error::Architecture { .. })));
+    assert!(matches!(crate::common::transformer(&named("")), Err(Error::Architecture { .. })));
 }

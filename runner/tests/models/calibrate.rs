@@ -4,14 +4,15 @@ use std::ops::ControlFlow;
 
 use halfbyte::calibrate::{self, Checkpoint, Recipe, fingerprint, importance};
 use halfbyte::evaluate::{Mean, compare};
-use halfbyte::model::{ActivationType, Error, Layerwise, Model, Session, SessionOptions, Stage, Visitor};
+use halfbyte::model::{
+    ActivationType, Compute, CpuSession, Error, FeedForward, Layerwise, SessionOptions, Stage, Visitor,
+};
 use halfbyte::requantize::{Format, Method, Plan, Ready};
 use halfbyte_attention::KvType;
-use halfbyte_cpu_kernels::{Context, Matrix, Weights, gemm_f32};
+use halfbyte_cpu_kernels::{Matrix, Weights, gemm_f32};
 use halfbyte_gguf::imatrix::Imatrix;
 use halfbyte_gguf::{Gguf, GgufWriter};
 use halfbyte_q4::gptq::Options;
-use halfbyte_threadpool::ThreadPool;
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
 
 const RECIPE: Recipe = Recipe { options: Options::DEFAULT, scales_by_importance: false };
@@ -44,24 +45,24 @@ impl Visitor for Keeper {
 #[test]
 fn layer_by_layer_gives_the_logits_of_a_session() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let model = Model::from_gguf(&gguf).unwrap();
-    let pool = ThreadPool::new(2).unwrap();
-    let ctx = Context::new(&pool).unwrap();
+    let model = crate::common::transformer(&gguf).unwrap();
+    let pool = Compute::new(2).unwrap();
+    let ctx = pool.clone();
     // Windows of different lengths do not disturb each other.
     let mut windows = windows(&gguf, 0, 2);
     windows[0].truncate(100);
     let mut keeper = Keeper(Stage::Output, Vec::new());
-    Layerwise::new(&model, ctx, &windows).unwrap().run(&mut keeper).unwrap();
+    Layerwise::new(&model, &ctx, &windows).unwrap().run(&mut keeper).unwrap();
     let embedding = gguf.tensor("token_embd.weight").unwrap();
     let weights = Weights::F16(gguf.view(embedding).unwrap());
     let output = Matrix::new(weights, embedding.n_rows(), embedding.row_len()).unwrap();
     let rows = keeper.1.len() / output.cols();
     assert_eq!(rows, 228);
     let mut logits = vec![0.0; rows * output.rows()];
-    gemm_f32(ctx, &output, &keeper.1, rows, &mut logits).unwrap();
+    gemm_f32(ctx.context(), &output, &keeper.1, rows, &mut logits).unwrap();
     let mut rows = logits.chunks_exact(output.rows());
     for window in &windows {
-        let mut session = Session::new(&model, ctx, options()).unwrap();
+        let mut session = CpuSession::new(&model, &ctx, options()).unwrap();
         session.feed_all(window, |i, logits| assert!(rows.next().unwrap() == logits, "token {i}")).unwrap();
     }
     assert!(rows.next().is_none());
@@ -70,12 +71,12 @@ fn layer_by_layer_gives_the_logits_of_a_session() {
 #[test]
 fn importance_is_the_mean_square_of_the_inputs() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let model = Model::from_gguf(&gguf).unwrap();
-    let pool = ThreadPool::new(2).unwrap();
-    let ctx = Context::new(&pool).unwrap();
+    let model = crate::common::transformer(&gguf).unwrap();
+    let pool = Compute::new(2).unwrap();
+    let ctx = pool.clone();
     let windows = windows(&gguf, 0, 3);
     let mut imatrix = Imatrix::new(128.try_into().unwrap());
-    importance(ctx, &model, &windows, &mut imatrix, |_| ControlFlow::Continue(())).unwrap();
+    importance(&ctx, &model, &windows, &mut imatrix, |_| ControlFlow::Continue(())).unwrap();
     assert_eq!((imatrix.chunk_count(), imatrix.iter().len()), (3, 4 * 7 + 1));
     // The first layer reads embeddings through its norm, which can be made here.
     let embedding = gguf.tensor("token_embd.weight").unwrap();
@@ -87,7 +88,7 @@ fn importance_is_the_mean_square_of_the_inputs() {
         let row: Vec<f64> = rows[id as usize * width..][..width].iter().map(|v| v.to_f64()).collect();
         let mean = row.iter().map(|v| v * v).sum::<f64>() / width as f64;
         for ((sum, v), norm) in expected.iter_mut().zip(row).zip(norm) {
-            *sum += (v * f64::from(*norm)).powi(2) / (mean + model.config().norm_eps as f64) / 384.0;
+            *sum += (v * f64::from(*norm)).powi(2) / (mean + model.description().norm.eps as f64) / 384.0;
         }
     }
     for name in ["attn_q", "attn_k", "attn_v"] {
@@ -97,25 +98,35 @@ fn importance_is_the_mean_square_of_the_inputs() {
         }
     }
     // Every later stage is what a session computes (see above); the widths show that it is the right one.
-    assert!(imatrix.importance("blk.3.ffn_down.weight", model.config().feed_forward).unwrap().is_some());
+    assert!(
+        imatrix
+            .importance("blk.3.ffn_down.weight", {
+                let FeedForward::Dense(dense) = &model.description().layers[3].feed_forward else {
+                    panic!("a dense model")
+                };
+                dense.width
+            })
+            .unwrap()
+            .is_some()
+    );
     assert!(imatrix.importance("token_embd.weight", width).unwrap().is_some());
-    let stopped = importance(ctx, &model, &windows, &mut imatrix, |_| ControlFlow::Break(()));
+    let stopped = importance(&ctx, &model, &windows, &mut imatrix, |_| ControlFlow::Break(()));
     assert!(matches!(stopped, Err(calibrate::Error::Stopped)));
 }
 
 /// The embedded model by `plan`, with what `checkpoint` has.
-fn written(ctx: Context<'_>, plan: &Plan<'_>, ready: &dyn Ready) -> Vec<u8> {
+fn written(ctx: &Compute, plan: &Plan<'_>, ready: &dyn Ready) -> Vec<u8> {
     let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors()).unwrap();
-    plan.write(ctx, &mut writer, ready, |_| ControlFlow::Continue(())).unwrap().unwrap();
+    plan.write(ctx.context(), &mut writer, ready, |_| ControlFlow::Continue(())).unwrap().unwrap();
     writer.finish().unwrap()
 }
 
 /// Mean divergence from the embedded model on windows that no calibration has seen.
-fn divergence(ctx: Context<'_>, gguf: &Gguf, quantized: Vec<u8>) -> f64 {
-    let base = Model::from_gguf(gguf).unwrap();
+fn divergence(ctx: &Compute, gguf: &Gguf, quantized: Vec<u8>) -> f64 {
+    let base = crate::common::transformer(gguf).unwrap();
     let quantized = Gguf::from_vec(quantized).unwrap();
-    let model = Model::from_gguf(&quantized).unwrap();
-    let mut sessions = [&base, &model].map(|model| Session::new(model, ctx, options()).unwrap());
+    let model = crate::common::transformer(&quantized).unwrap();
+    let mut sessions = [&base, &model].map(|model| CpuSession::new(model, &ctx, options()).unwrap());
     let [base, session] = &mut sessions;
     let mut mean = Mean::default();
     for ids in windows(gguf, 200, 12) {
@@ -128,13 +139,13 @@ fn divergence(ctx: Context<'_>, gguf: &Gguf, quantized: Vec<u8>) -> f64 {
 #[test]
 fn calibrated_weights_are_closer_on_text_they_have_not_seen() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let model = Model::from_gguf(&gguf).unwrap();
-    let pool = ThreadPool::new(2).unwrap();
-    let ctx = Context::new(&pool).unwrap();
+    let model = crate::common::transformer(&gguf).unwrap();
+    let pool = Compute::new(2).unwrap();
+    let ctx = pool.clone();
     let text = windows(&gguf, 0, 48);
     let directory = tempfile::tempdir().unwrap();
     let mut imatrix = Imatrix::new(128.try_into().unwrap());
-    importance(ctx, &model, &text, &mut imatrix, |_| ControlFlow::Continue(())).unwrap();
+    importance(&ctx, &model, &text, &mut imatrix, |_| ControlFlow::Continue(())).unwrap();
     for format in [Format::Q4_0 as fn(Method) -> Format, Format::Q4_1] {
         let fit = Plan::new(&gguf, format(Method::Fit), &[]).unwrap();
         let mut weighted = Plan::new(&gguf, format(Method::Fit), &[]).unwrap();
@@ -144,7 +155,7 @@ fn calibrated_weights_are_closer_on_text_they_have_not_seen() {
         let mut checkpoint = Checkpoint::open(&path, fingerprint(&fit, &text, RECIPE)).unwrap();
         let mut seen = Vec::new();
         let report =
-            calibrate::quantize(ctx, &model, &fit, &text, RECIPE, &mut checkpoint, &mut |progress| {
+            calibrate::quantize(&ctx, &model, &fit, &text, RECIPE, &mut checkpoint, &mut |progress| {
                 seen.push(progress);
                 ControlFlow::Continue(())
             });
@@ -154,8 +165,8 @@ fn calibrated_weights_are_closer_on_text_they_have_not_seen() {
         assert!(seen.last().unwrap().weights > 3_000_000);
 
         let [fit, weighted, gptq] =
-            [written(ctx, &fit, &()), written(ctx, &weighted, &()), written(ctx, &fit, &checkpoint)]
-                .map(|bytes| divergence(ctx, &gguf, bytes));
+            [written(&ctx, &fit, &()), written(&ctx, &weighted, &()), written(&ctx, &fit, &checkpoint)]
+                .map(|bytes| divergence(&ctx, &gguf, bytes));
         println!("{:?}: fit {fit:.5}, weighted {weighted:.5}, gptq {gptq:.5}", format(Method::Fit));
         // With two parameters there is little left to weigh in this model.
         assert!(weighted < 1.01 * fit, "{weighted} after {fit}");
@@ -166,21 +177,22 @@ fn calibrated_weights_are_closer_on_text_they_have_not_seen() {
 #[test]
 fn a_stopped_calibration_goes_on_to_the_same_bytes() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let model = Model::from_gguf(&gguf).unwrap();
+    let model = crate::common::transformer(&gguf).unwrap();
     let text = windows(&gguf, 0, 4);
     let plan = Plan::new(&gguf, Format::Q4_0(Method::Fit), &[]).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let make = |threads: usize, name: &str, stop_at: usize| {
-        let pool = ThreadPool::new(threads).unwrap();
-        let ctx = Context::new(&pool).unwrap();
+        let pool = Compute::new(threads).unwrap();
+        let ctx = pool.clone();
         let path = directory.path().join(name);
         let mut checkpoint = Checkpoint::open(&path, fingerprint(&plan, &text, RECIPE)).unwrap();
         let before = checkpoint.len();
-        let made = calibrate::quantize(ctx, &model, &plan, &text, RECIPE, &mut checkpoint, &mut |progress| {
-            if progress.tensors < stop_at { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        });
+        let made =
+            calibrate::quantize(&ctx, &model, &plan, &text, RECIPE, &mut checkpoint, &mut |progress| {
+                if progress.tensors < stop_at { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
         assert_eq!(matches!(made, Err(calibrate::Error::Stopped)), stop_at < 100);
-        (before, written(ctx, &plan, &checkpoint))
+        (before, written(&ctx, &plan, &checkpoint))
     };
     let (_, whole) = make(1, "whole", 100);
     // Stopped within the first layer and again between two later ones; on another number of threads.
@@ -201,10 +213,10 @@ fn a_stopped_calibration_goes_on_to_the_same_bytes() {
 #[test]
 fn weights_out_of_range_are_taken_to_its_end_if_asked_for() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let pool = ThreadPool::new(2).unwrap();
-    let ctx = Context::new(&pool).unwrap();
+    let pool = Compute::new(2).unwrap();
+    let ctx = pool.clone();
     // The embedded model in F32, one weight of it far beyond Q4_0.
-    let mut bytes = written(ctx, &Plan::new(&gguf, Format::F32, &[]).unwrap(), &());
+    let mut bytes = written(&ctx, &Plan::new(&gguf, Format::F32, &[]).unwrap(), &());
     let name = "blk.3.ffn_down.weight";
     let at = {
         let wide = Gguf::from_vec(bytes.clone()).unwrap();
@@ -213,7 +225,7 @@ fn weights_out_of_range_are_taken_to_its_end_if_asked_for() {
     };
     bytes[at..at + 4].copy_from_slice(&1e6f32.to_le_bytes());
     let gguf = Gguf::from_vec(bytes).unwrap();
-    let model = Model::from_gguf(&gguf).unwrap();
+    let model = crate::common::transformer(&gguf).unwrap();
     let text = windows(&gguf, 0, 2);
     let directory = tempfile::tempdir().unwrap();
     for saturate in [false, true] {
@@ -223,7 +235,7 @@ fn weights_out_of_range_are_taken_to_its_end_if_asked_for() {
         }
         let path = directory.path().join(saturate.to_string());
         let mut checkpoint = Checkpoint::open(&path, fingerprint(&plan, &text, RECIPE)).unwrap();
-        let made = calibrate::quantize(ctx, &model, &plan, &text, RECIPE, &mut checkpoint, &mut |_| {
+        let made = calibrate::quantize(&ctx, &model, &plan, &text, RECIPE, &mut checkpoint, &mut |_| {
             ControlFlow::Continue(())
         });
         if !saturate {
@@ -233,8 +245,10 @@ fn weights_out_of_range_are_taken_to_its_end_if_asked_for() {
         }
         made.unwrap();
         let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors()).unwrap();
-        let report =
-            plan.write(ctx, &mut writer, &checkpoint, |_| ControlFlow::Continue(())).unwrap().unwrap();
+        let report = plan
+            .write(ctx.context(), &mut writer, &checkpoint, |_| ControlFlow::Continue(()))
+            .unwrap()
+            .unwrap();
         for tensor in report {
             assert_eq!(tensor.saturated, usize::from(tensor.tensor.name == name), "{}", tensor.tensor.name);
         }

@@ -2,23 +2,23 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::export_checkpoint::{Kind, export};
-use halfbyte::model::{ActivationType, Model, Session, SessionOptions};
+use halfbyte::model::{ActivationType, Compute, CpuSession, SessionOptions, Transformer};
 use halfbyte::requantize::{Difference, Format, Plan, difference};
 use halfbyte::source::{self, ModelFile, Source};
 use halfbyte_attention::KvType;
-use halfbyte_cpu_kernels::{Context, Isa};
+use halfbyte_cpu_kernels::Isa;
 use halfbyte_gguf::{Gguf, GgufWriter, TensorType};
 use halfbyte_testing::golden;
-use halfbyte_threadpool::ThreadPool;
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
 use serde_json::Value;
 
 const EXACT: SessionOptions =
     SessionOptions { context: 64, activations: ActivationType::F32, kv_type: KvType::F32, chunk: 5 };
 
-fn open(name: &str) -> ModelFile {
+fn open(name: &str) -> Arc<ModelFile> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../goldens/checkpoints").join(name);
     source::open(&path).unwrap()
 }
@@ -27,18 +27,18 @@ fn ids(golden: &Value) -> Vec<u32> {
     serde_json::from_value(golden["ids"].clone()).unwrap()
 }
 
-fn logits(model: &Model<'_>, ctx: Context<'_>, options: SessionOptions, ids: &[u32]) -> Vec<f32> {
-    let mut session = Session::new(model, ctx, options).unwrap();
+fn logits(model: &Transformer, ctx: &Compute, options: SessionOptions, ids: &[u32]) -> Vec<f32> {
+    let mut session = CpuSession::new(model, &ctx, options).unwrap();
     let mut all = Vec::new();
     session.feed_all(ids, |_, logits| all.extend_from_slice(logits)).unwrap();
     all
 }
 
 /// The source as a GGUF file of another type.
-fn converted(source: &dyn Source, format: Format, ctx: Context<'_>) -> Gguf {
+fn converted(source: &dyn Source, format: Format, ctx: &Compute) -> Gguf {
     let plan = Plan::new(source, format, &[]).unwrap();
     let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors()).unwrap();
-    plan.write(ctx, &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
+    plan.write(ctx.context(), &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
     Gguf::from_vec(writer.finish().unwrap()).unwrap()
 }
 
@@ -53,14 +53,14 @@ fn logits_are_those_of_transformers_and_mlx() {
     let golden = golden("checkpoints.json");
     let cases = golden["logits"].as_object().unwrap();
     assert_eq!(cases.len(), 6);
-    let pool = ThreadPool::new(2).unwrap();
+    let pool = Compute::new(2).unwrap();
     for (name, want) in cases {
         let file = open(name);
-        let model = Model::from_source(&*file).unwrap();
+        let model = Transformer::new(Arc::clone(&file)).unwrap();
         let want: Vec<Vec<f64>> = serde_json::from_value(want.clone()).unwrap();
         let want: Vec<f64> = want.concat();
         for isa in Isa::available() {
-            let got = logits(&model, Context { pool: &pool, isa }, EXACT, &ids(&golden));
+            let got = logits(&model, &pool.clone().with_isa(isa), EXACT, &ids(&golden));
             assert_eq!(got.len(), want.len());
             for (i, (&got, want)) in got.iter().zip(&want).enumerate() {
                 // Logits reach 15; f32 sums in another order than theirs.
@@ -91,28 +91,29 @@ fn stored_types_are_kept() {
 #[test]
 fn the_same_weights_in_gguf_give_the_same_logits() {
     let golden = golden("checkpoints.json");
-    let pool = ThreadPool::new(2).unwrap();
-    let ctx = Context { pool: &pool, isa: Isa::fastest() };
+    let pool = Compute::new(2).unwrap();
+    let ctx = pool.clone().with_isa(Isa::fastest());
     for name in golden["logits"].as_object().unwrap().keys() {
         let file = open(name);
-        let original = logits(&Model::from_source(&*file).unwrap(), ctx, EXACT, &ids(&golden));
+        let original = logits(&Transformer::new(Arc::clone(&file)).unwrap(), &ctx, EXACT, &ids(&golden));
         let mut formats = vec![Format::F32];
         if name.starts_with("hf") {
             // The weights have 8 significant bits at most.
             formats.push(Format::F16);
         }
         for format in formats {
-            let gguf = converted(&*file, format, ctx);
+            let gguf = converted(&**file, format, &ctx);
             // Norms as other readers want them, q and k in the order that they expect.
             assert!(gguf.tensors().iter().all(|t| t.dims.len() > 1 || t.ty == TensorType::F32));
             for info in gguf.tensors().iter().filter(|info| info.dims.len() == 2) {
                 let stored = file.tensor(&info.name).unwrap();
                 let go_on = |_| ControlFlow::Continue(());
-                let found = difference((&*file, &gguf), (stored, info), ctx, go_on).unwrap().unwrap();
+                let found =
+                    difference((&**file, &gguf), (stored, info), ctx.context(), go_on).unwrap().unwrap();
                 assert_eq!(found.max_error, 0.0, "{name} {}", info.name);
             }
-            let model = Model::from_gguf(&gguf).unwrap();
-            let got = logits(&model, ctx, EXACT, &ids(&golden));
+            let model = crate::common::transformer(&gguf).unwrap();
+            let got = logits(&model, &ctx, EXACT, &ids(&golden));
             // Scores sum the elements of a head in another order.
             let distance = distance(&original, &got);
             assert!(distance < 1e-4, "{name}, {format:?}: {distance}");
@@ -122,10 +123,10 @@ fn the_same_weights_in_gguf_give_the_same_logits() {
 
 #[test]
 fn a_converted_llama_has_its_rows_in_pairs() {
-    let pool = ThreadPool::new(1).unwrap();
-    let ctx = Context { pool: &pool, isa: Isa::scalar() };
+    let pool = Compute::new(1).unwrap();
+    let ctx = pool.clone().with_isa(Isa::scalar());
     let file = open("hf_llama");
-    let gguf = converted(&*file, Format::F32, ctx);
+    let gguf = converted(&**file, Format::F32, &ctx);
     let row = |source: &dyn Source, name: &str, row: usize| {
         let info = source.tensor(name).unwrap();
         let n = info.row_len() * info.ty.block_bytes();
@@ -135,31 +136,31 @@ fn a_converted_llama_has_its_rows_in_pairs() {
     // Heads of 32: GGUF's rows 0, 1, 2 of a head are the checkpoint's 0, 16, 1; of v they are the same.
     for (ours, theirs) in [(0, 0), (1, 16), (2, 1), (31, 31), (32, 32), (33, 48)] {
         let name = "blk.0.attn_q.weight";
-        assert_eq!(row(&gguf, name, ours), widened(row(&*file, name, theirs)), "row {ours}");
+        assert_eq!(row(&gguf, name, ours), widened(row(&**file, name, theirs)), "row {ours}");
     }
-    assert_eq!(row(&gguf, "blk.0.attn_v.weight", 1), widened(row(&*file, "blk.0.attn_v.weight", 1)));
+    assert_eq!(row(&gguf, "blk.0.attn_v.weight", 1), widened(row(&**file, "blk.0.attn_v.weight", 1)));
 }
 
 #[test]
 fn packing_changes_no_bit() {
     let golden = golden("checkpoints.json");
-    let pool = ThreadPool::new(2).unwrap();
-    let ctx = Context { pool: &pool, isa: Isa::fastest() };
+    let pool = Compute::new(2).unwrap();
+    let ctx = pool.clone().with_isa(Isa::fastest());
     for name in ["mlx_llama_4bit_g32", "mlx_llama_mixed_g64", "mlx_qwen2_4bit_g128", "hf_llama"] {
         let file = open(name);
-        let mut model = Model::from_source(&*file).unwrap();
+        let mut model = Transformer::new(Arc::clone(&file)).unwrap();
         for activations in [ActivationType::F32, ActivationType::Int8] {
             let options = SessionOptions { activations, ..EXACT };
-            let before = logits(&model, ctx, options, &ids(&golden));
-            model.pack(ctx).unwrap();
-            assert_eq!(logits(&model, ctx, options, &ids(&golden)), before, "{name}");
-            model = Model::from_source(&*file).unwrap();
+            let before = logits(&model, &ctx, options, &ids(&golden));
+            model = model.pack(&ctx).unwrap();
+            assert_eq!(logits(&model, &ctx, options, &ids(&golden)), before, "{name}");
+            model = Transformer::new(Arc::clone(&file)).unwrap();
         }
     }
 }
 
 /// The embedded model by way of another format: the directory and the ids of its prompt there.
-fn exported(kind: Kind, directory: &tempfile::TempDir) -> (ModelFile, Vec<u32>) {
+fn exported(kind: Kind, directory: &tempfile::TempDir) -> (Arc<ModelFile>, Vec<u32>) {
     export(&halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap(), directory.path(), kind)
         .unwrap();
     let file = source::open(directory.path()).unwrap();
@@ -173,29 +174,30 @@ fn exported(kind: Kind, directory: &tempfile::TempDir) -> (ModelFile, Vec<u32>) 
 }
 
 /// How far the matrices of `b` are from those of `a`.
-fn weight_error(a: &dyn Source, b: &dyn Source, ctx: Context<'_>) -> f64 {
+fn weight_error(a: &dyn Source, b: &dyn Source, ctx: &Compute) -> f64 {
     let mut sum = Difference::default();
     for info in a.tensors().iter().filter(|info| info.dims.len() == 2) {
         let go_on = |_| ControlFlow::Continue(());
-        sum += difference((a, b), (info, b.tensor(&info.name).unwrap()), ctx, go_on).unwrap().unwrap();
+        sum +=
+            difference((a, b), (info, b.tensor(&info.name).unwrap()), ctx.context(), go_on).unwrap().unwrap();
     }
     sum.relative_squared_error()
 }
 
 #[test]
 fn the_embedded_model_is_itself_in_every_hugging_face_type() {
-    let pool = ThreadPool::new(2).unwrap();
-    let ctx = Context { pool: &pool, isa: Isa::fastest() };
+    let pool = Compute::new(2).unwrap();
+    let ctx = pool.clone().with_isa(Isa::fastest());
     let embedded = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
     for (kind, format) in [(Kind::F32, Format::F32), (Kind::F16, Format::F16), (Kind::Bf16, Format::BF16)] {
         let directory = tempfile::tempdir().unwrap();
         let (file, ids) = exported(kind, &directory);
-        let gguf = converted(&embedded, format, ctx);
+        let gguf = converted(&embedded, format, &ctx);
         let stored = |source: &dyn Source| source.tensor("blk.1.ffn_up.weight").unwrap().ty;
-        assert_eq!((stored(&*file), stored(&gguf)), (format.tensor_type(), format.tensor_type()));
-        assert_eq!(weight_error(&gguf, &*file, ctx), 0.0, "{kind:?}");
-        let original = logits(&Model::from_gguf(&gguf).unwrap(), ctx, EXACT, &ids);
-        let got = logits(&Model::from_source(&*file).unwrap(), ctx, EXACT, &ids);
+        assert_eq!((stored(&**file), stored(&gguf)), (format.tensor_type(), format.tensor_type()));
+        assert_eq!(weight_error(&gguf, &**file, &ctx), 0.0, "{kind:?}");
+        let original = logits(&crate::common::transformer(&gguf).unwrap(), &ctx, EXACT, &ids);
+        let got = logits(&Transformer::new(Arc::clone(&file)).unwrap(), &ctx, EXACT, &ids);
         // Scores sum the elements of a head in another order.
         let distance = distance(&original, &got);
         assert!(distance < 1e-4, "{kind:?}: {distance}");
@@ -204,8 +206,8 @@ fn the_embedded_model_is_itself_in_every_hugging_face_type() {
 
 #[test]
 fn the_embedded_model_in_mlx_is_off_by_its_rounding_alone() {
-    let pool = ThreadPool::new(2).unwrap();
-    let ctx = Context { pool: &pool, isa: Isa::fastest() };
+    let pool = Compute::new(2).unwrap();
+    let ctx = pool.clone().with_isa(Isa::fastest());
     let embedded = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
     let mut distances = Vec::new();
     for (kind, ty, largest) in
@@ -215,15 +217,20 @@ fn the_embedded_model_in_mlx_is_off_by_its_rounding_alone() {
         let (file, ids) = exported(kind, &directory);
         assert_eq!(file.tensor("token_embd.weight").unwrap().ty, ty);
         // A group's range is some five standard deviations, in 15 or 255 steps: a twelfth of a step's square.
-        let error = weight_error(&embedded, &*file, ctx);
+        let error = weight_error(&embedded, &**file, &ctx);
         assert!(error > 0.0 && error < largest, "{kind:?}: {error}");
-        let got = logits(&Model::from_source(&*file).unwrap(), ctx, EXACT, &ids);
-        let gguf = converted(&*file, Format::F32, ctx);
-        assert_eq!(weight_error(&gguf, &*file, ctx), 0.0, "{kind:?}");
-        let decoded = logits(&Model::from_gguf(&gguf).unwrap(), ctx, EXACT, &ids);
+        let got = logits(&Transformer::new(Arc::clone(&file)).unwrap(), &ctx, EXACT, &ids);
+        let gguf = converted(&**file, Format::F32, &ctx);
+        assert_eq!(weight_error(&gguf, &**file, &ctx), 0.0, "{kind:?}");
+        let decoded = logits(&crate::common::transformer(&gguf).unwrap(), &ctx, EXACT, &ids);
         let distance_to = |other: &[f32]| distance(other, &got);
         assert!(distance_to(&decoded) < 1e-4, "{kind:?}: {}", distance_to(&decoded));
-        distances.push(distance_to(&logits(&Model::from_gguf(&embedded).unwrap(), ctx, EXACT, &ids)));
+        distances.push(distance_to(&logits(
+            &crate::common::transformer(&embedded).unwrap(),
+            &ctx,
+            EXACT,
+            &ids,
+        )));
     }
     println!("largest differences from the F16 file's logits, 4 bits and 8: {distances:?}");
     assert!(distances[1] < 0.3 && distances[1] < distances[0] / 4.0, "{distances:?}");

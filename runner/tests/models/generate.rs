@@ -4,23 +4,21 @@ use std::io;
 use std::ops::ControlFlow;
 
 use halfbyte::generate::{CachedSession, GenerateError, Generation, Progress, Request, Stop, generate};
-use halfbyte::model::{Model, Session, SessionOptions};
+use halfbyte::model::{Compute, CpuSession, SessionOptions, Transformer};
 use halfbyte::sampler::{Sampler, SamplerConfig};
-use halfbyte_cpu_kernels::Context;
-use halfbyte_threadpool::ThreadPool;
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
 
 const GO: ControlFlow<()> = ControlFlow::Continue(());
 
 /// Gives `test` a way to make sessions with a context and a chunk, and the tokenizer.
-fn with_model(test: impl FnOnce(&dyn Fn(usize, usize) -> CachedSession<'static>, &Tokenizer)) {
+fn with_model(test: impl FnOnce(&dyn Fn(usize, usize) -> CachedSession, &Tokenizer)) {
     let gguf = Box::leak(Box::new(halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap()));
-    let model: &'static Model<'static> = Box::leak(Box::new(Model::from_gguf(gguf).unwrap()));
-    let pool: &'static ThreadPool = Box::leak(Box::new(ThreadPool::new(2).unwrap()));
+    let model: &'static Transformer = Box::leak(Box::new(crate::common::transformer(gguf).unwrap()));
+    let pool: &'static Compute = Box::leak(Box::new(Compute::new(2).unwrap()));
     let tokenizer = Tokenizer::new(&TokenizerSpec::from_metadata(gguf.metadata()).unwrap()).unwrap();
     let session = |context, chunk| {
         let options = SessionOptions { chunk, ..SessionOptions::new(context) };
-        CachedSession::new(Session::new(model, Context::new(pool).unwrap(), options).unwrap())
+        CachedSession::new(CpuSession::new(model, &pool.clone(), options).unwrap())
     };
     test(&session, &tokenizer);
 }
@@ -33,7 +31,7 @@ fn request<'a>(tokenizer: &'a Tokenizer, prompt: &'a [u32], max_tokens: usize) -
     Request { prompt, tokenizer, decoder: tokenizer.continuation_decoder(), max_tokens }
 }
 
-fn reply(cache: &mut CachedSession<'_>, tokenizer: &Tokenizer, prompt: &[u32], n: usize) -> Generation {
+fn reply(cache: &mut CachedSession, tokenizer: &Tokenizer, prompt: &[u32], n: usize) -> Generation {
     generate(cache, &mut greedy(), request(tokenizer, prompt, n), |_| Ok(GO)).unwrap()
 }
 

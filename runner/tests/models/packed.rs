@@ -2,17 +2,17 @@
 
 use std::ops::ControlFlow;
 
-use halfbyte::model::{ActivationType, Model, Session, SessionOptions};
+use halfbyte::model::{ActivationType, Compute, CpuSession, SessionOptions, Transformer};
 use halfbyte::requantize::{Format, Keep, Method, Plan};
-use halfbyte_cpu_kernels::{Context, Isa};
-use halfbyte_gguf::{Gguf, GgufWriter};
-use halfbyte_threadpool::ThreadPool;
+use halfbyte::source;
+use halfbyte_cpu_kernels::Isa;
+use halfbyte_gguf::GgufWriter;
 
 #[test]
 fn packing_changes_no_bit_of_a_logit() {
     let original = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let pool = ThreadPool::new(2).unwrap();
-    let ctx = Context::new(&pool).unwrap();
+    let pool = Compute::new(2).unwrap();
+    let ctx = pool.clone();
     let keep = |pattern: &str, format| Keep { pattern: pattern.to_owned(), format };
     let mixed = [
         keep("*attn_v*", Format::Q8_0),
@@ -29,22 +29,20 @@ fn packing_changes_no_bit_of_a_logit() {
         let path = directory.path().join("model.gguf");
         let plan = Plan::new(&original, format, keep).unwrap();
         let mut writer = GgufWriter::create(&path, plan.metadata(), plan.tensors()).unwrap();
-        plan.write(ctx, &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
+        plan.write(ctx.context(), &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
         writer.commit().unwrap();
         // Mapped, so that its pages can be given back.
-        let gguf = Gguf::open(&path).unwrap();
-        let model = Model::from_gguf(&gguf).unwrap();
-        let mut packed = Model::from_gguf(&gguf).unwrap();
-        packed.pack(ctx).unwrap();
+        let model = Transformer::new(source::open(&path).unwrap()).unwrap();
+        let packed = model.clone().pack(&ctx).unwrap();
         assert_eq!(packed.int8_matrices(), model.int8_matrices());
         assert_eq!(packed.weights_per_token(), model.weights_per_token());
         let (bytes, more) = (model.bytes_per_token(), packed.bytes_per_token());
         assert!((bytes..bytes + bytes / 50).contains(&more), "{more} bytes, {bytes} in the file");
         for activations in [ActivationType::Int8, ActivationType::F32] {
             for isa in Isa::available() {
-                let ctx = Context { pool: &pool, isa };
+                let ctx = pool.clone().with_isa(isa);
                 let options = SessionOptions { activations, ..SessionOptions::new(64) };
-                let mut sessions = [&model, &packed].map(|m| Session::new(m, ctx, options).unwrap());
+                let mut sessions = [&model, &packed].map(|m| CpuSession::new(m, &ctx, options).unwrap());
                 // A prompt, then single tokens.
                 for ids in [&[5, 700, 2047, 33, 9, 1][..], &[12], &[800]] {
                     let [expected, got] = sessions.each_mut().map(|s| s.feed(ids).unwrap().to_vec());

@@ -1,16 +1,16 @@
 //! A model on several ranks, here threads that channels connect: the bits are those of one process.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use halfbyte::model::{
-    ActivationType, Error, Feed, Leader, Model, Ranks, Session, SessionOptions, agree, follow,
+    ActivationType, Compute, CpuSession, Error, Leader, Ranks, Sequence, SessionOptions, Transformer, agree,
+    follow,
 };
 use halfbyte::source::{self, ModelFile};
-use halfbyte_cpu_kernels::Context;
 use halfbyte_gguf::{Gguf, GgufWriter, TensorInfo, TensorType};
-use halfbyte_threadpool::ThreadPool;
 
 /// A rank that is a thread.
 #[derive(Debug)]
@@ -102,26 +102,26 @@ impl Thread {
 }
 
 /// What each of `count` ranks gives.
-fn on_ranks<T: Send>(count: usize, each: impl Fn(&Thread) -> T + Sync) -> Vec<T> {
+fn on_ranks<T: Send>(count: usize, each: impl Fn(&Arc<Thread>) -> T + Sync) -> Vec<T> {
     let ranks = Thread::connected(count);
     std::thread::scope(|scope| {
         let running: Vec<_> = ranks
             .into_iter()
             .map(|rank| {
                 let each = &each;
-                scope.spawn(move || each(&rank))
+                scope.spawn(move || each(&Arc::new(rank)))
             })
             .collect();
         running.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
 
-fn golden(name: &str) -> ModelFile {
+fn golden(name: &str) -> Arc<ModelFile> {
     source::open(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../goldens").join(name)).unwrap()
 }
 
 /// A model with three heads of keys and values, as SmolLM2's: two ranks can't have as many.
-fn three_heads() -> ModelFile {
+fn three_heads() -> Arc<ModelFile> {
     let like = golden("tiny_llama_linear.gguf");
     let mut metadata = like.metadata().clone();
     for (key, value) in [("head_count", 6u32), ("head_count_kv", 3), ("key_length", 8), ("value_length", 8)] {
@@ -148,16 +148,16 @@ fn three_heads() -> ModelFile {
         let values: Vec<f32> = (0..info.dims.iter().product::<usize>()).map(|_| random()).collect();
         writer.write_tensor(&info.name, bytemuck::cast_slice(&values)).unwrap();
     }
-    ModelFile::in_memory(Gguf::from_vec(writer.finish().unwrap()).unwrap())
+    Arc::new(Gguf::from_vec(writer.finish().unwrap()).unwrap().into())
 }
 
 /// A prompt in chunks, a reply with drafts of which some are dropped, all logits.
-fn logits(context: &mut dyn Feed) -> Vec<f32> {
+fn logits(context: &mut dyn Sequence) -> Vec<f32> {
     let mut all = context.prompt(&[5, 40, 9, 33, 2, 1, 44]).unwrap().to_vec();
-    context.window(&[12, 17, 7], &mut |_, logits| all.extend(logits)).unwrap();
-    context.truncate(8);
+    context.window(&[12, 17, 7], &mut |_, logits| all.extend_from_slice(logits)).unwrap();
+    context.cut(8).unwrap();
     for id in [3, 29] {
-        context.window(&[id], &mut |_, logits| all.extend(logits)).unwrap();
+        context.window(&[id], &mut |_, logits| all.extend_from_slice(logits)).unwrap();
     }
     all
 }
@@ -165,40 +165,37 @@ fn logits(context: &mut dyn Feed) -> Vec<f32> {
 #[test]
 fn ranks_give_the_bits_of_one_process() {
     let options = |activations| SessionOptions { activations, chunk: 4, ..SessionOptions::new(32) };
-    let one = ThreadPool::new(1).unwrap();
+    let one = Compute::new(1).unwrap();
     let models = [
-        (
-            "embedded",
-            ModelFile::in_memory(halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap()),
-            2,
-        ),
+        ("embedded", source::open(&halfbyte_testing::tiny_model()).unwrap(), 2),
         ("biases", golden("checkpoints/hf_qwen2"), 2),
         ("norms of heads", golden("tiny_qwen3.gguf"), 2),
         ("three heads", three_heads(), 2),
     ];
     for (name, file, count) in &models {
-        let model = Model::from_source(&**file).unwrap();
+        let model = Transformer::new(Arc::clone(file)).unwrap();
         for activations in [ActivationType::Int8, ActivationType::F32] {
             let options = options(activations);
-            let mut whole = Session::new(&model, Context::new(&one).unwrap(), options).unwrap();
+            let mut whole = CpuSession::new(&model, &one, options).unwrap();
             let expected = logits(&mut whole);
             let done = on_ranks(*count, |ranks| {
-                let pool = ThreadPool::new(1).unwrap();
-                let ctx = Context::new(&pool).unwrap();
-                let mut share = model.share(ranks.rank(), *count).unwrap();
+                let pool = Compute::new(1).unwrap();
+                let ctx = pool.clone();
+                let share = model.share(ranks.rank(), *count).unwrap();
                 assert!(share.received_per_token() > 0);
                 // One way or the other, the bits are the same.
-                if activations == ActivationType::Int8 {
-                    share.pack(ctx).unwrap();
-                }
-                agree(ranks, Ok(&share.mark(&options).unwrap())).unwrap();
-                let session = Session::on_share(&share, ctx, options, ranks).unwrap();
+                let share = match activations {
+                    ActivationType::Int8 => share.pack(&ctx).unwrap(),
+                    ActivationType::F32 => share,
+                };
+                agree(&**ranks, Ok(&share.mark(&options).unwrap())).unwrap();
+                let session = CpuSession::on_share(&share, &ctx, options, ranks.clone()).unwrap();
                 if ranks.rank() > 0 {
-                    follow::<Error>(Ok(session), ranks).unwrap();
+                    follow::<Error>(Ok(session), &**ranks).unwrap();
                     return (Vec::new(), share.bytes_per_token());
                 }
-                let all = logits(&mut Leader::new(session, ranks));
-                Leader::end(ranks).unwrap();
+                let all = logits(&mut Leader::new(session, ranks.clone()));
+                Leader::end(&**ranks).unwrap();
                 (all, share.bytes_per_token())
             });
             assert!(done[0].0 == expected, "{name}, {activations:?}");
@@ -217,16 +214,17 @@ fn ranks_give_the_bits_of_one_process() {
 #[test]
 fn what_can_not_be_shared_is_named() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let mut model = Model::from_gguf(&gguf).unwrap();
-    let refused = |model: &Model<'_>, count| model.share(0, count).unwrap_err().to_string();
+    let model = crate::common::transformer(&gguf).unwrap();
+    let refused = |model: &Transformer, count| model.share(0, count).unwrap_err().to_string();
     assert_eq!(refused(&model, 3), "3 ranks can't share 2 key and value heads: expected 1 to 2 ranks");
-    let pool = ThreadPool::new(1).unwrap();
-    let ctx = Context::new(&pool).unwrap();
-    let ranks = Thread::connected(2);
+    let pool = Compute::new(1).unwrap();
+    let ctx = pool.clone();
+    let mut ranks = Thread::connected(2);
     let share = model.share(1, 2).unwrap();
-    let error = Session::on_share(&share, ctx, SessionOptions::new(8), &ranks[0]).unwrap_err();
+    let error =
+        CpuSession::on_share(&share, &ctx, SessionOptions::new(8), Arc::new(ranks.remove(0))).unwrap_err();
     assert_eq!(error.to_string(), "rank 0 of 2 was given the share of rank 1 of 2");
-    model.pack(ctx).unwrap();
+    let model = model.pack(&ctx).unwrap();
     assert_eq!(
         refused(&model, 2),
         "a packed model can't be shared among ranks: expected one that is not packed yet"
@@ -238,7 +236,7 @@ fn all_ranks_hear_which_one_fails() {
     let said = |answers: [Result<&'static str, &'static str>; 3]| {
         let heard = on_ranks(3, |ranks| {
             let own = answers[ranks.rank()].map_err(str::to_owned);
-            agree(ranks, own).map_err(|error| error.to_string())
+            agree(&**ranks, own).map_err(|error| error.to_string())
         });
         assert!(heard.iter().all(|one| *one == heard[0]), "{heard:?}");
         heard[0].clone()
@@ -255,8 +253,8 @@ fn all_ranks_hear_which_one_fails() {
 #[test]
 fn models_that_differ_have_different_marks() {
     let options = SessionOptions::new(8);
-    let mark = |file: &ModelFile, options| {
-        Model::from_source(&**file).unwrap().share(1, 2).unwrap().mark(&options).unwrap()
+    let mark = |file: &Arc<ModelFile>, options| {
+        Transformer::new(Arc::clone(file)).unwrap().share(1, 2).unwrap().mark(&options).unwrap()
     };
     let qwen3 = golden("tiny_qwen3.gguf");
     assert_eq!(mark(&qwen3, options), mark(&golden("tiny_qwen3.gguf"), options));
@@ -270,18 +268,18 @@ fn models_that_differ_have_different_marks() {
 #[test]
 fn a_failure_ends_all_ranks() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let model = Model::from_gguf(&gguf).unwrap();
+    let model = crate::common::transformer(&gguf).unwrap();
     let told = on_ranks(2, |ranks| {
-        let pool = ThreadPool::new(1).unwrap();
-        let ctx = Context::new(&pool).unwrap();
+        let pool = Compute::new(1).unwrap();
+        let ctx = pool.clone();
         let share = model.share(ranks.rank(), 2).unwrap();
         if ranks.rank() > 0 {
-            let error = follow(Err("out of memory"), ranks).unwrap_err().to_string();
+            let error = follow(Err("out of memory"), &**ranks).unwrap_err().to_string();
             assert_eq!(ranks.failure.lock().unwrap().as_ref(), Some(&error));
             return error;
         }
-        let session = Session::on_share(&share, ctx, SessionOptions::new(4), ranks).unwrap();
-        let mut leader = Leader::new(session, ranks);
+        let session = CpuSession::on_share(&share, &ctx, SessionOptions::new(4), ranks.clone()).unwrap();
+        let mut leader = Leader::new(session, ranks.clone());
         let refused = leader.prompt(&[1, 2, 3, 4, 5]).unwrap_err().to_string();
         assert_eq!(refused, "5 tokens do not fit in a context of 4 (0 are used)");
         leader.prompt(&[1]).unwrap_err().to_string()

@@ -4,12 +4,11 @@
 use crate::common::recorded::{
     EXACT, all_logits, argmax, assert_recorded_logits, cases, ids, logsumexp, numbers,
 };
-use halfbyte::model::{ActivationType, Model, Session, SessionOptions};
+use halfbyte::model::{ActivationType, Compute, CpuSession, SessionOptions};
 use halfbyte_attention::KvType;
-use halfbyte_cpu_kernels::{Context, Isa};
+use halfbyte_cpu_kernels::Isa;
 use halfbyte_gguf::Gguf;
 use halfbyte_testing::smollm2;
-use halfbyte_threadpool::ThreadPool;
 
 const INT8: SessionOptions =
     SessionOptions { activations: ActivationType::Int8, kv_type: KvType::F16, ..EXACT };
@@ -18,24 +17,24 @@ const INT8: SessionOptions =
 fn f32_activations_give_the_recorded_logits_and_continuations() {
     let Some(path) = smollm2() else { return };
     let gguf = Gguf::open(path).expect("the model opens");
-    let model = Model::from_gguf(&gguf).expect("the model loads");
-    let pool = ThreadPool::new(2).expect("a pool");
-    let ctx = Context { pool: &pool, isa: Isa::fastest() };
-    assert_recorded_logits(&model, ctx, "smollm2_logits.json");
+    let model = crate::common::transformer(&gguf).expect("the model loads");
+    let pool = Compute::new(2).expect("a pool");
+    let ctx = pool.clone().with_isa(Isa::fastest());
+    assert_recorded_logits(&model, &ctx, "smollm2_logits.json");
 }
 
 #[test]
 fn int8_activations_stay_close_to_the_recorded_logits() {
     let Some(path) = smollm2() else { return };
     let gguf = Gguf::open(path).expect("the model opens");
-    let model = Model::from_gguf(&gguf).expect("the model loads");
-    let pool = ThreadPool::new(2).expect("a pool");
-    let ctx = Context { pool: &pool, isa: Isa::fastest() };
+    let model = crate::common::transformer(&gguf).expect("the model loads");
+    let pool = Compute::new(2).expect("a pool");
+    let ctx = pool.clone().with_isa(Isa::fastest());
     let (mut sum_listed, mut sum_full, mut n) = (0.0, 0.0, 0);
     for (name, prompt, positions, ..) in cases("smollm2_logits.json") {
-        let mut session = Session::new(&model, ctx, INT8).expect("a session");
+        let mut session = CpuSession::new(&model, &ctx, INT8).expect("a session");
         let logits = all_logits(&mut session, &prompt);
-        let exact = all_logits(&mut Session::new(&model, ctx, EXACT).expect("a session"), &prompt);
+        let exact = all_logits(&mut CpuSession::new(&model, &ctx, EXACT).expect("a session"), &prompt);
         for (at, record) in positions {
             let lse = logsumexp(&logits[at]);
             let want_lse = record["logsumexp"].as_f64().expect("a number");
@@ -79,12 +78,13 @@ fn long_prompt() -> Vec<u32> {
 fn the_same_bits_for_any_threads_chunks_and_isa() {
     let Some(path) = smollm2() else { return };
     let gguf = Gguf::open(path).expect("the model opens");
-    let model = Model::from_gguf(&gguf).expect("the model loads");
+    let model = crate::common::transformer(&gguf).expect("the model loads");
     let prompt = long_prompt();
     for options in [INT8, EXACT] {
         let bits = |threads: usize, chunks: &[usize], isa: Isa| {
-            let pool = ThreadPool::new(threads).expect("a pool");
-            let mut session = Session::new(&model, Context { pool: &pool, isa }, options).expect("a session");
+            let pool = Compute::new(threads).expect("a pool");
+            let mut session =
+                CpuSession::new(&model, &pool.clone().with_isa(isa), options).expect("a session");
             let mut at = 0;
             for &n in chunks.iter().cycle() {
                 let n = n.min(prompt.len() - 1 - at);
@@ -120,14 +120,14 @@ fn the_same_bits_for_any_threads_chunks_and_isa() {
 fn truncating_and_feeding_again_gives_the_same_bits() {
     let Some(path) = smollm2() else { return };
     let gguf = Gguf::open(path).expect("the model opens");
-    let model = Model::from_gguf(&gguf).expect("the model loads");
-    let pool = ThreadPool::new(2).expect("a pool");
-    let ctx = Context { pool: &pool, isa: Isa::fastest() };
+    let model = crate::common::transformer(&gguf).expect("the model loads");
+    let pool = Compute::new(2).expect("a pool");
+    let ctx = pool.clone().with_isa(Isa::fastest());
     let prompt = long_prompt();
-    let mut session = Session::new(&model, ctx, INT8).expect("a session");
+    let mut session = CpuSession::new(&model, &ctx, INT8).expect("a session");
     let first = session.feed(&prompt[..40]).expect("fits").to_vec();
     session.feed(&prompt[40..60]).expect("fits");
-    session.truncate(20);
+    session.cut(20).unwrap();
     assert_eq!((session.len(), session.room()), (20, 492));
     assert!(session.feed(&prompt[20..40]).expect("fits") == first);
 }
@@ -136,17 +136,18 @@ fn truncating_and_feeding_again_gives_the_same_bits() {
 fn impossible_requests_are_refused_and_change_nothing() {
     let Some(path) = smollm2() else { return };
     let gguf = Gguf::open(path).expect("the model opens");
-    let model = Model::from_gguf(&gguf).expect("the model loads");
-    let pool = ThreadPool::new(1).expect("a pool");
-    let ctx = Context { pool: &pool, isa: Isa::fastest() };
+    let model = crate::common::transformer(&gguf).expect("the model loads");
+    let pool = Compute::new(1).expect("a pool");
+    let ctx = pool.clone().with_isa(Isa::fastest());
     let message = |r: Result<&mut [f32], halfbyte::model::Error>| r.expect_err("refused").to_string();
-    let mut session = Session::new(&model, ctx, SessionOptions { context: 4, ..INT8 }).expect("a session");
+    let mut session =
+        CpuSession::new(&model, &ctx, SessionOptions { context: 4, ..INT8 }).expect("a session");
     session.feed(&[1, 2, 3]).expect("three fit");
     assert_eq!(message(session.feed(&[1, 2])), "2 tokens do not fit in a context of 4 (3 are used)");
     assert_eq!(message(session.feed(&[49_152])), "token id 49152 is outside the vocabulary of 49152");
     assert_eq!(message(session.feed(&[])), "no tokens to feed: at least 1 is needed");
     assert_eq!(session.len(), 3);
-    let too_long = Session::new(&model, ctx, SessionOptions { context: 1 << 20, ..INT8 });
+    let too_long = CpuSession::new(&model, &ctx, SessionOptions { context: 1 << 20, ..INT8 });
     assert_eq!(
         too_long.map(|_| ()).expect_err("refused").to_string(),
         "a context of 1048576 was asked for; the model is trained for up to 8192, the least is 1"

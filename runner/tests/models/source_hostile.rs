@@ -1,9 +1,10 @@
 //! Model directories that no honest program writes: every kind is an error that names file, field and number.
 
 use std::fs;
+use std::sync::Arc;
 
 use crate::source_support::{Directory, N_VOCAB, byte_level, config, safetensors, tensors, with_header};
-use halfbyte::model::Model;
+use halfbyte::model::Transformer;
 use halfbyte::source;
 use halfbyte_tokenizer::{Tokenizer, TokenizerSpec};
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ fn refusal(directory: &Directory) -> String {
         Ok(file) => file,
         Err(error) => return chain(&error, directory),
     };
-    if let Err(error) = Model::from_source(&*file) {
+    if let Err(error) = Transformer::new(Arc::clone(&file)) {
         return chain(&error, directory);
     }
     let spec = TokenizerSpec::from_metadata(file.metadata());
@@ -43,7 +44,7 @@ fn refused(directory: &Directory, message: &str) {
 fn the_helpers_make_a_valid_model() {
     let directory = Directory::new();
     let file = source::open(directory.path()).unwrap();
-    assert_eq!(Model::from_source(&*file).unwrap().config().n_vocab, N_VOCAB);
+    assert_eq!(Transformer::new(Arc::clone(&file)).unwrap().description().n_vocab, N_VOCAB);
 }
 
 #[test]
@@ -379,7 +380,9 @@ fn affine_parts() {
         }
         directory.write("model.safetensors", safetensors(&all));
         match source::open(directory.path()) {
-            Ok(file) => Model::from_source(&*file).map(|_| String::new()).unwrap_or_else(|e| e.to_string()),
+            Ok(file) => {
+                Transformer::new(Arc::clone(&file)).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
+            }
             Err(error) => error.to_string(),
         }
     };

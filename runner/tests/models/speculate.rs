@@ -3,32 +3,30 @@
 use std::ops::ControlFlow;
 
 use halfbyte::generate::{CachedSession, Generation, Progress, Request, Stop, generate};
-use halfbyte::model::{Model, Session, SessionOptions};
+use halfbyte::model::{Compute, CpuSession, SessionOptions, Transformer};
 use halfbyte::sampler::{Sampler, SamplerConfig};
 use halfbyte::speculate::{MOST, Speculation};
-use halfbyte_cpu_kernels::Context;
 use halfbyte_gguf::Gguf;
 use halfbyte_testing::smollm2;
-use halfbyte_threadpool::ThreadPool;
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
 
 const REPEATS: &str =
     "The captain looked at the sea. The mate looked at the sea. The cook looked at the sea. The boy";
 
 struct Setup<'a> {
-    model: &'a Model<'a>,
+    model: &'a Transformer,
     tokenizer: &'a Tokenizer,
-    pool: &'a ThreadPool,
+    pool: &'a Compute,
 }
 
 impl<'a> Setup<'a> {
-    fn session(&self, context: usize) -> CachedSession<'a> {
-        let ctx = Context::new(self.pool).unwrap();
-        CachedSession::new(Session::new(self.model, ctx, SessionOptions::new(context)).unwrap())
+    fn session(&self, context: usize) -> CachedSession {
+        let ctx = self.pool.clone();
+        CachedSession::new(CpuSession::new(self.model, &ctx, SessionOptions::new(context)).unwrap())
     }
 
     /// Every kind of draft.
-    fn drafting(&self, context: usize) -> Vec<(&'static str, CachedSession<'a>)> {
+    fn drafting(&self, context: usize) -> Vec<(&'static str, CachedSession)> {
         let with = |speculation| self.session(context).with_speculation(speculation);
         vec![
             ("auto", with(Speculation::copied())),
@@ -42,9 +40,9 @@ impl<'a> Setup<'a> {
 }
 
 fn with_model(gguf: &Gguf, test: impl FnOnce(&Setup<'_>)) {
-    let model = Model::from_gguf(gguf).unwrap();
+    let model = crate::common::transformer(gguf).unwrap();
     let tokenizer = Tokenizer::new(&TokenizerSpec::from_metadata(gguf.metadata()).unwrap()).unwrap();
-    let pool = ThreadPool::new(2).unwrap();
+    let pool = Compute::new(2).unwrap();
     test(&Setup { model: &model, tokenizer: &tokenizer, pool: &pool });
 }
 
@@ -56,7 +54,7 @@ fn samplers() -> Vec<Sampler> {
 
 /// A reply whose watcher ends it when its text contains `stop`, and all that the watcher was told.
 fn reply(
-    cache: &mut CachedSession<'_>,
+    cache: &mut CachedSession,
     setup: &Setup<'_>,
     sampler: &mut Sampler,
     prompt: &[u32],

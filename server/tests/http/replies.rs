@@ -3,9 +3,8 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use crate::support::{Server, model, tokenizer};
+use crate::support::{Server, session, tokenizer};
 use halfbyte::generate::{CachedSession, Generation, Request, generate};
-use halfbyte::model::{Session, SessionOptions};
 use halfbyte::sampler::{Sampler, SamplerConfig};
 use halfbyte_server::ServeOptions;
 use halfbyte_tokenizer::Special;
@@ -28,9 +27,8 @@ fn sampling(seed: u64) -> SamplerConfig {
 
 /// The reply to `text` alone.
 fn alone(text: &str, config: SamplerConfig, n: usize, context: usize) -> Generation {
-    let (model, ctx) = model();
     let tokenizer = tokenizer();
-    let mut cache = CachedSession::new(Session::new(model, ctx, SessionOptions::new(context)).unwrap());
+    let mut cache = CachedSession::new(session(context));
     let prompt = tokenizer.encode_prompt(text, Special::Off).unwrap();
     let request = Request {
         prompt: &prompt,

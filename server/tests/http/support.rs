@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use halfbyte::model::{Model, Session, SessionOptions};
-use halfbyte_cpu_kernels::Context;
+use halfbyte::model::{Compute, CpuSession, Sequence, SessionOptions, Transformer};
+use halfbyte::source;
 use halfbyte_server::{ServeError, ServeOptions, serve};
-use halfbyte_threadpool::ThreadPool;
 use halfbyte_tokenizer::{Tokenizer, TokenizerSpec};
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -20,12 +19,10 @@ use tokio::sync::Notify;
 const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}\
                         {% if add_generation_prompt %}assistant:{% endif %}";
 
-/// The embedded model, for the life of the test, and two threads.
-pub(crate) fn model() -> (&'static Model<'static>, Context<'static>) {
-    let gguf = Box::leak(Box::new(halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap()));
-    let model: &'static Model<'static> = Box::leak(Box::new(Model::from_gguf(gguf).unwrap()));
-    let pool: &'static ThreadPool = Box::leak(Box::new(ThreadPool::new(2).unwrap()));
-    (model, Context::new(pool).unwrap())
+/// An empty context of the embedded model, with two threads.
+pub(crate) fn session(context: usize) -> CpuSession {
+    let model = Transformer::new(source::open(&halfbyte_testing::tiny_model()).unwrap()).unwrap();
+    CpuSession::new(&model, &Compute::new(2).unwrap(), SessionOptions::new(context)).unwrap()
 }
 
 /// The embedded model's tokenizer, with a template.
@@ -50,9 +47,10 @@ impl Server {
         let stop = Arc::new(Notify::new());
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let (model, ctx) = model();
-            let session = |_| Session::new(model, ctx, SessionOptions::new(context)).unwrap();
-            let sessions = (0..slots).map(session).collect();
+            let first = session(context);
+            let (model, compute) = (first.model(), Compute::new(2).unwrap());
+            let session = |_| CpuSession::new(model, &compute, first.options()).unwrap();
+            let sessions = (0..slots).map(|n| Box::new(session(n)) as Box<dyn Sequence>).collect();
             serve(sessions, tokenizer(), options, listener, async move { stopped.notified().await })
         });
         Self { address, stop, thread: Some(thread) }

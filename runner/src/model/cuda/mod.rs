@@ -49,3 +49,8 @@ pub enum CudaError {
     #[error(transparent)]
     Driver(#[from] halfbyte_cuda_driver::Error),
 }
+
+/// The model has `got` where there are kernels for `expected` alone.
+fn unsupported(what: &'static str, expected: &'static str, got: impl ToString) -> CudaError {
+    CudaError::Unsupported { what, expected, got: got.to_string() }
+}

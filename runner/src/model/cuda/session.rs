@@ -1,8 +1,10 @@
-//! One conversation on the device.
+//! A sequence on the device.
 
 use super::CudaError;
-use super::upload::{CudaModel, Layer};
-use crate::model::{Error, Feed, Greedy};
+use super::upload::{CudaModel, DeviceNorm, Layer};
+use crate::model::sequence;
+use crate::model::state::SavedLayer;
+use crate::model::{CannotCut, Error, Greedy, RopeId, SavedState, Sequence};
 use half::bf16;
 use halfbyte_cuda_driver::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Stream, StreamKind};
 use halfbyte_cuda_kernels::attention::{
@@ -15,6 +17,7 @@ use halfbyte_cuda_kernels::{
     matvec, rms_norm, rope_kv, swiglu,
 };
 use halfbyte_q4::affine::GroupSize;
+use std::sync::Arc;
 
 /// How a [`CudaSession`] works.
 #[derive(Clone, Copy, Debug)]
@@ -39,14 +42,13 @@ impl CudaOptions {
 
 /// A model with tokens in its context.
 #[derive(Debug)]
-pub struct CudaSession<'m> {
-    model: &'m CudaModel,
+pub struct CudaSession {
+    model: CudaModel,
     options: CudaOptions,
     stream: Stream,
-    /// Of those who watch.
+    /// Times launches, if that was asked for.
     profiler: Option<Profiler>,
-    params: AttentionParams,
-    rope: DeviceRopeTable,
+    ropes: Vec<DeviceRopeTable>,
     caches: Vec<DeviceKvCache>,
     len: usize,
     inputs: PromptInputs,
@@ -88,34 +90,34 @@ enum Path {
 
 impl Buffers {
     fn new(model: &CudaModel, rows: usize) -> Result<Self, CudaError> {
-        let (context, c) = (model.kernels.context(), &model.config);
+        let (context, d, sizes) = (model.kernels().context(), model.description(), model.sizes());
         let bf16s = |width: usize| DeviceBuffer::<bf16>::uninit(context, rows * width);
-        let widest = c.width.max(c.q_width()).max(c.feed_forward);
+        let widest = sizes.widest_input();
         // The smallest groups have the most sums.
         let sums = Sums::elements(rows, widest, GroupSize::G32);
         Ok(Self {
             tokens: DeviceBuffer::uninit(context, rows)?,
-            x: bf16s(c.width)?,
-            h: bf16s(c.width)?,
-            delta: bf16s(c.width)?,
-            qkv: bf16s(c.q_width() + 2 * c.kv_width())?,
-            queries: bf16s(c.q_width())?,
-            attended: bf16s(c.q_width())?,
-            gate_up: bf16s(2 * c.feed_forward)?,
-            hidden: bf16s(c.feed_forward)?,
+            x: bf16s(d.width)?,
+            h: bf16s(d.width)?,
+            delta: bf16s(d.width)?,
+            qkv: bf16s(sizes.qkv)?,
+            queries: bf16s(sizes.queries)?,
+            attended: bf16s(sizes.queries)?,
+            gate_up: bf16s(2 * sizes.hidden)?,
+            hidden: bf16s(sizes.hidden)?,
             sums: DeviceBuffer::uninit(context, sums)?,
-            logits: DeviceBuffer::uninit(context, MAX_WINDOW.min(rows) * c.n_vocab)?,
+            logits: DeviceBuffer::uninit(context, MAX_WINDOW.min(rows) * d.n_vocab)?,
         })
     }
 }
 
-impl<'m> CudaSession<'m> {
+impl CudaSession {
     /// An empty context on `model`'s device.
     ///
     /// # Errors
     /// [`Error::Context`] if the context is 0 or longer than the model's; [`CudaError::Cuda`], [`CudaError::Driver`].
-    pub fn new(model: &'m CudaModel, options: CudaOptions) -> Result<Self, Error> {
-        let trained = model.config.context;
+    pub fn new(model: &CudaModel, options: CudaOptions) -> Result<Self, Error> {
+        let trained = model.description().context;
         if options.context == 0 || options.context > trained {
             return Err(Error::Context { wanted: options.context, trained });
         }
@@ -123,37 +125,41 @@ impl<'m> CudaSession<'m> {
         Ok(Self::checked(model, options)?)
     }
 
-    fn checked(model: &'m CudaModel, options: CudaOptions) -> Result<Self, CudaError> {
-        let (context, c) = (model.kernels.context(), &model.config);
+    fn checked(model: &CudaModel, options: CudaOptions) -> Result<Self, CudaError> {
+        let (kernels, d) = (model.kernels(), model.description());
+        let context = kernels.context();
         let rows = options.chunk.min(options.context).max(MAX_WINDOW);
-        let params = AttentionParams {
-            n_heads: c.n_heads,
-            n_kv_heads: c.n_kv_heads,
-            head_dim: c.head_dim,
-            scale: 1.0 / (c.head_dim as f32).sqrt(),
-            causal: true,
-            window: None,
-            soft_cap: None,
-        };
-        let layout = KvLayout::new(options.kv_format, c.n_kv_heads, c.head_dim, options.context)?;
+        let layouts = model.layers().iter().map(|layer| {
+            let AttentionParams { n_kv_heads, head_dim, .. } = layer.params;
+            KvLayout::new(options.kv_format, n_kv_heads, head_dim, options.context)
+        });
+        let layouts = layouts.collect::<Result<Vec<_>, _>>()?;
         let caches =
-            (0..c.n_layers).map(|_| DeviceKvCache::new(context, layout)).collect::<Result<_, _>>()?;
-        let widest = c.width.max(c.q_width()).max(c.feed_forward);
+            layouts.iter().map(|&layout| DeviceKvCache::new(context, layout)).collect::<Result<_, _>>()?;
+        let ropes =
+            d.ropes.iter().map(|r| DeviceRopeTable::new(kernels, &r.frequencies, 1.0, options.context));
+        // One buffer serves all layers, so it is made for the most and the largest heads.
+        let params = model.layers().iter().map(|layer| layer.params).reduce(|a, b| AttentionParams {
+            n_heads: a.n_heads.max(b.n_heads),
+            head_dim: a.head_dim.max(b.head_dim),
+            ..a
+        });
+        let params = params.ok_or_else(|| super::unsupported("the number of layers", "at least 1", 0))?;
+        let capacity = layouts.iter().map(KvLayout::capacity).max().unwrap_or(options.context);
         Ok(Self {
-            model,
             options,
             stream: Stream::new(context, StreamKind::NonBlocking)?,
             profiler: None,
-            params,
-            rope: DeviceRopeTable::new(&model.kernels, &c.rope_frequencies, 1.0, options.context)?,
+            ropes: ropes.collect::<Result<_, _>>()?,
             caches,
             len: 0,
-            inputs: PromptInputs::new(&model.kernels, widest),
-            partial: DecodeBuffers::new(context, &params, MAX_WINDOW, layout.capacity())?,
+            inputs: PromptInputs::new(kernels, model.sizes().widest_input()),
+            partial: DecodeBuffers::new(context, &params, MAX_WINDOW, capacity)?,
             b: Buffers::new(model, rows)?,
-            sampler: model.is_greedy().then(|| DeviceSampler::new(&model.kernels, c.n_vocab)).transpose()?,
+            sampler: model.is_greedy().then(|| DeviceSampler::new(kernels, d.n_vocab)).transpose()?,
             chosen: DeviceBuffer::uninit(context, MAX_WINDOW)?,
             logits: Vec::new(),
+            model: model.clone(),
         })
     }
 
@@ -179,7 +185,7 @@ impl<'m> CudaSession<'m> {
 
     /// Times every launch from now on, for [`profile`](Self::profile).
     pub fn watch(&mut self) {
-        self.profiler = Some(Profiler::new(self.model.kernels.context()));
+        self.profiler = Some(Profiler::new(self.model.kernels().context()));
     }
 
     /// What the launches since [`watch`](Self::watch), or since the last call, took; nothing if nobody watches.
@@ -222,7 +228,7 @@ impl<'m> CudaSession<'m> {
     /// As [`prompt`](Self::prompt).
     pub fn prompt_all(&mut self, ids: &[u32], mut each: impl FnMut(usize, &[f32])) -> Result<(), Error> {
         self.check(ids)?;
-        let n_vocab = self.model.config.n_vocab;
+        let n_vocab = self.model.description().n_vocab;
         let mut done = 0;
         for chunk in ids.chunks(self.options.chunk) {
             self.layers(chunk, Path::Prompt)?;
@@ -265,53 +271,33 @@ impl<'m> CudaSession<'m> {
     }
 
     fn check(&self, ids: &[u32]) -> Result<(), Error> {
-        let n_vocab = self.model.config.n_vocab;
-        if ids.is_empty() {
-            return Err(Error::NoTokens);
-        }
-        if let Some(&id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
-            return Err(Error::Token { id, n_vocab });
-        }
-        let (used, context) = (self.len, self.options.context);
-        if ids.len() > context - used {
-            return Err(Error::ContextFull { used, wanted: ids.len(), context });
-        }
-        Ok(())
+        sequence::check(ids, self.model.description().n_vocab, self.len, self.options.context)
     }
 
     /// Queues the rows of `ids` through all layers. What they leave is `b.x`, and for a prompt `b.delta`, which is still to be
     /// added to it.
     fn layers(&mut self, ids: &[u32], path: Path) -> Result<(), CudaError> {
         let rows = ids.len();
-        let Self { model, options, stream, profiler, params, rope, caches, len, inputs, partial, b, .. } =
-            self;
+        let Self { model, options, stream, profiler, ropes, caches, len, inputs, partial, b, .. } = self;
         let queue = queue(profiler.as_ref(), stream);
         b.tokens.slice_mut(0..rows)?.copy_from_host(ids, stream)?;
-        let c = &model.config;
-        let x = rows * c.width;
-        embed(&model.kernels, queue, &model.embedding, b.tokens.slice(0..rows)?, &mut b.x.slice_mut(0..x)?)?;
+        let (kernels, x) = (model.kernels(), rows * model.description().width);
+        embed(kernels, queue, model.embedding(), b.tokens.slice(0..rows)?, &mut b.x.slice_mut(0..x)?)?;
         let mut pass = Pass { model, queue, rows, path, precision: options.prompt_precision, inputs };
-        for (l, (layer, cache)) in model.layers.iter().zip(caches).enumerate() {
+        for (l, (layer, cache)) in model.layers().iter().zip(caches).enumerate() {
+            let params = layer.params;
+            let q_width = params.n_heads * params.head_dim;
             let first_norm = l == 0 || path == Path::Window;
-            pass.norm(&layer.attention_norm, &layer.qkv, b, first_norm)?;
-            let (width, q_width) = (layer.qkv.outputs(), c.q_width());
+            pass.norm(&layer.mixer_norm, &layer.qkv, b, first_norm)?;
+            let width = layer.qkv.outputs();
             pass.times(&layer.qkv, b.h.slice(0..x)?, Some(&b.sums), b.qkv.slice_mut(0..rows * width)?)?;
             let mut queries = b.queries.slice_mut(0..rows * q_width)?;
             let projections = Projections::Joined(b.qkv.slice(0..rows * width)?);
-            let steps = head_steps(model, layer, rope);
-            rope_kv(
-                &model.kernels,
-                queue,
-                [rows, c.n_heads],
-                *len,
-                projections,
-                &steps,
-                &mut queries,
-                cache,
-            )?;
+            let steps = head_steps(model, layer, ropes);
+            rope_kv(kernels, queue, [rows, params.n_heads], *len, projections, &steps, &mut queries, cache)?;
             let problem = Problem {
-                params: *params,
-                sinks: None,
+                params,
+                sinks: layer.sinks.as_ref().map(DeviceBuffer::as_slice),
                 cache,
                 kv_len: *len + rows,
                 first: *len,
@@ -320,20 +306,15 @@ impl<'m> CudaSession<'m> {
             };
             let mut attended = b.attended.slice_mut(0..rows * q_width)?;
             match path {
-                Path::Prompt => attention::prefill(&model.kernels, queue, &problem, &mut attended, None)?,
-                Path::Window => attention::decode(&model.kernels, queue, &problem, partial, &mut attended)?,
+                Path::Prompt => attention::prefill(kernels, queue, &problem, &mut attended, None)?,
+                Path::Window => attention::decode(kernels, queue, &problem, partial, &mut attended)?,
             }
-            pass.add(
-                &layer.attention_output,
-                b.attended.slice(0..rows * q_width)?,
-                None,
-                &mut b.x,
-                &mut b.delta,
-            )?;
+            let attended = b.attended.slice(0..rows * q_width)?;
+            pass.add(&layer.mixer_output, attended, None, &mut b.x, &mut b.delta)?;
 
             pass.norm(&layer.feed_forward_norm, &layer.gate_up, b, path == Path::Window)?;
             pass.hidden(&layer.gate_up, layer.down.format().group(), b)?;
-            let hidden = rows * c.feed_forward;
+            let hidden = rows * layer.down.inputs();
             pass.add(&layer.down, b.hidden.slice(0..hidden)?, Some(&b.sums), &mut b.x, &mut b.delta)?;
         }
         Ok(())
@@ -343,28 +324,27 @@ impl<'m> CudaSession<'m> {
     fn last(&mut self, first: usize, rows: usize, path: Path) -> Result<(), CudaError> {
         let Self { model, stream, profiler, b, .. } = self;
         let queue = queue(profiler.as_ref(), stream);
-        let c = &model.config;
-        let norm = RmsNorm { rows, width: c.width, epsilon: c.norm_eps };
-        let (from, n) = (first * c.width..(first + rows) * c.width, rows * c.width);
-        let weight = model.norm.as_slice();
+        let (kernels, d, last) = (model.kernels(), model.description(), model.norm());
+        let norm = RmsNorm { rows, width: d.width, epsilon: last.eps };
+        let (from, n) = (first * d.width..(first + rows) * d.width, rows * d.width);
+        let weight = last.weight.as_slice();
         let mut h = b.h.slice_mut(0..n)?;
         match path {
             Path::Window => {
-                rms_norm(&model.kernels, queue, norm, b.x.slice(from)?, weight, &mut h, None)?;
+                rms_norm(kernels, queue, norm, b.x.slice(from)?, weight, &mut h, None)?;
             }
             Path::Prompt => {
                 let (mut x, delta) = (b.x.slice_mut(from.clone())?, b.delta.slice(from)?);
-                add_rms_norm(&model.kernels, queue, norm, &mut x, delta, weight, &mut h, None)?;
+                add_rms_norm(kernels, queue, norm, &mut x, delta, weight, &mut h, None)?;
             }
         }
-        let output = model.output.as_ref().unwrap_or(&model.embedding);
-        let mut to = WindowOutput::F32(b.logits.slice_mut(0..rows * c.n_vocab)?);
-        Ok(matvec(&model.kernels, queue, rows, b.h.slice(0..n)?, output, &mut to)?)
+        let mut to = WindowOutput::F32(b.logits.slice_mut(0..rows * d.n_vocab)?);
+        Ok(matvec(kernels, queue, rows, b.h.slice(0..n)?, model.output(), &mut to)?)
     }
 
     /// Waits for `rows` of logits.
     fn fetch(&mut self, rows: usize) -> Result<(), CudaError> {
-        let n = rows * self.model.config.n_vocab;
+        let n = rows * self.model.description().n_vocab;
         self.logits.resize(n, 0.0);
         Ok(self.b.logits.slice(0..n)?.copy_to_host(&mut self.logits, &self.stream)?)
     }
@@ -373,7 +353,7 @@ impl<'m> CudaSession<'m> {
     fn choose(&mut self, rows: usize) -> Result<Vec<u32>, CudaError> {
         let Self { model, stream, profiler, b, sampler, chosen, len, .. } = self;
         let what = "the size of the vocabulary";
-        let n_vocab = model.config.n_vocab;
+        let n_vocab = model.description().n_vocab;
         let sampler = sampler.as_mut().ok_or_else(|| CudaError::Unsupported {
             what,
             expected: "what the sampler takes",
@@ -395,16 +375,16 @@ fn queue<'a>(profiler: Option<&'a Profiler>, stream: &'a Stream) -> Queue<'a> {
     profiler.map_or_else(|| Queue::from(stream), |profiler| profiler.queue(stream))
 }
 
-fn head_steps<'a>(model: &CudaModel, layer: &'a Layer, rope: &'a DeviceRopeTable) -> HeadSteps<'a> {
+fn head_steps<'a>(model: &CudaModel, layer: &'a Layer, ropes: &'a [DeviceRopeTable]) -> HeadSteps<'a> {
     HeadSteps {
         biases: layer.biases.as_ref().map(|biases| biases.each_ref().map(DeviceBuffer::as_slice)),
         norms: layer.head_norms.as_ref().map(|norms| norms.each_ref().map(DeviceBuffer::as_slice)),
-        epsilon: model.config.norm_eps,
-        rope: Some((rope, model.rope_order())),
+        epsilon: layer.head_eps,
+        rope: layer.rope.map(|RopeId(id)| (&ropes[id], model.rope_order(RopeId(id)))),
     }
 }
 
-/// Rows on their way through the layers.
+/// The rows of one forward pass.
 struct Pass<'a> {
     model: &'a CudaModel,
     queue: Queue<'a>,
@@ -419,16 +399,16 @@ impl Pass<'_> {
     /// `b.delta` is added to the residual stream first.
     fn norm(
         &self,
-        weight: &DeviceBuffer<f32>,
+        norm: &DeviceNorm,
         consumer: &DeviceWeights,
         b: &mut Buffers,
         plain: bool,
     ) -> Result<(), CudaError> {
-        let (kernels, c) = (&self.model.kernels, &self.model.config);
-        let n = self.rows * c.width;
-        let norm = RmsNorm { rows: self.rows, width: c.width, epsilon: c.norm_eps };
-        let mut sums = self.sums(&mut b.sums, c.width, consumer.format().group())?;
-        let (weight, mut h) = (weight.as_slice(), b.h.slice_mut(0..n)?);
+        let (kernels, width) = (self.model.kernels(), self.model.description().width);
+        let n = self.rows * width;
+        let mut sums = self.sums(&mut b.sums, width, consumer.format().group())?;
+        let (weight, mut h) = (norm.weight.as_slice(), b.h.slice_mut(0..n)?);
+        let norm = RmsNorm { rows: self.rows, width, epsilon: norm.eps };
         if plain {
             rms_norm(kernels, self.queue, norm, b.x.slice(0..n)?, weight, &mut h, sums.as_mut())?;
         } else {
@@ -460,7 +440,8 @@ impl Pass<'_> {
         sums: Option<&DeviceBuffer<f32>>,
         mut y: DeviceSliceMut<'_, bf16>,
     ) -> Result<(), CudaError> {
-        let Self { model: CudaModel { kernels, .. }, queue, rows, path, precision, .. } = *self;
+        let Self { model, queue, rows, path, precision, .. } = *self;
+        let kernels = model.kernels();
         if path == Path::Window {
             return Ok(matvec(kernels, queue, rows, x, weights, &mut WindowOutput::Bf16(y))?);
         }
@@ -483,16 +464,17 @@ impl Pass<'_> {
         group: GroupSize,
         b: &mut Buffers,
     ) -> Result<(), CudaError> {
-        let CudaModel { kernels, config: c, .. } = self.model;
-        let (rows, n) = (self.rows, self.rows * c.feed_forward);
-        let (x, mut h) = (b.h.slice(0..rows * c.width)?, b.hidden.slice_mut(0..n)?);
+        let (kernels, hidden) = (self.model.kernels(), gate_up.outputs() / 2);
+        let (rows, n) = (self.rows, self.rows * hidden);
+        let x = rows * self.model.description().width;
+        let (x, mut h) = (b.h.slice(0..x)?, b.hidden.slice_mut(0..n)?);
         if self.path == Path::Window {
             return Ok(matvec(kernels, self.queue, rows, x, gate_up, &mut WindowOutput::Swiglu(h))?);
         }
         self.times(gate_up, x, Some(&b.sums), b.gate_up.slice_mut(0..2 * n)?)?;
-        let mut sums = self.sums(&mut b.sums, c.feed_forward, group)?;
+        let mut sums = self.sums(&mut b.sums, hidden, group)?;
         let both = b.gate_up.slice(0..2 * n)?;
-        Ok(swiglu(kernels, self.queue, [rows, c.feed_forward], both, &mut h, sums.as_mut())?)
+        Ok(swiglu(kernels, self.queue, [rows, hidden], both, &mut h, sums.as_mut())?)
     }
 
     /// Adds `x W^T` to the residual stream, or for a prompt puts it into `delta` for the next norm to add.
@@ -509,13 +491,13 @@ impl Pass<'_> {
             Path::Prompt => self.times(weights, x, sums, delta.slice_mut(0..n)?),
             Path::Window => {
                 let mut to = WindowOutput::AddBf16(residual.slice_mut(0..n)?);
-                Ok(matvec(&self.model.kernels, self.queue, self.rows, x, weights, &mut to)?)
+                Ok(matvec(self.model.kernels(), self.queue, self.rows, x, weights, &mut to)?)
             }
         }
     }
 }
 
-impl Feed for CudaSession<'_> {
+impl Sequence for CudaSession {
     fn context(&self) -> usize {
         self.options.context
     }
@@ -525,27 +507,52 @@ impl Feed for CudaSession<'_> {
     }
 
     fn n_vocab(&self) -> usize {
-        self.model.config.n_vocab
+        self.model.description().n_vocab
     }
 
     fn len(&self) -> usize {
         self.len()
     }
 
-    fn truncate(&mut self, len: usize) {
+    fn cut(&mut self, len: usize) -> Result<(), CannotCut> {
         self.truncate(len);
+        Ok(())
+    }
+
+    fn save(&self) -> Result<SavedState, Error> {
+        let layers = self.caches.iter().map(|cache| {
+            let copy = cache.duplicate(&self.stream).map_err(CudaError::from)?;
+            Ok(SavedLayer::Device(Arc::new(copy)))
+        });
+        let layers = layers.collect::<Result<_, Error>>()?;
+        // The copies may be read by other streams later.
+        self.stream.synchronize().map_err(CudaError::from)?;
+        Ok(SavedState { len: self.len, layers })
+    }
+
+    fn restore(&mut self, saved: &SavedState) -> Result<(), Error> {
+        let caches = saved.layers.iter().map(|layer| match layer {
+            SavedLayer::Device(cache) => Some(cache),
+            SavedLayer::Attention(_) => None,
+        });
+        let caches = caches.collect::<Option<Vec<_>>>().filter(|caches| caches.len() == self.caches.len());
+        for (to, from) in self.caches.iter_mut().zip(caches.ok_or(Error::OtherState)?) {
+            to.copy_from(from, &self.stream).map_err(CudaError::from)?;
+        }
+        self.len = saved.len;
+        Ok(())
     }
 
     fn prompt(&mut self, ids: &[u32]) -> Result<&mut [f32], Error> {
         self.prompt(ids)
     }
 
-    fn window(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<(), Error> {
+    fn window(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &mut [f32])) -> Result<(), Error> {
         self.check(ids)?;
-        let n_vocab = self.model.config.n_vocab;
+        let n_vocab = self.model.description().n_vocab;
         for (w, window) in ids.chunks(MAX_WINDOW).enumerate() {
             let logits = self.window(window)?;
-            for (i, logits) in logits.chunks_exact(n_vocab).enumerate() {
+            for (i, logits) in logits.chunks_exact_mut(n_vocab).enumerate() {
                 each(w * MAX_WINDOW + i, logits);
             }
         }
@@ -557,7 +564,7 @@ impl Feed for CudaSession<'_> {
     }
 }
 
-impl Greedy for CudaSession<'_> {
+impl Greedy for CudaSession {
     fn prompt_token(&mut self, ids: &[u32]) -> Result<u32, Error> {
         self.prompt_rows(ids)?;
         Ok(self.choose(1)?[0])

@@ -1,6 +1,8 @@
 //! Rank 0 says what is computed, and the others do the same.
 
-use super::super::{Error, Feed, Session};
+use std::sync::Arc;
+
+use super::super::{CannotCut, CpuSession, Error, SavedState, Sequence};
 use super::Ranks;
 use std::fmt::Display;
 
@@ -45,14 +47,14 @@ impl Order {
 ///
 /// They go on until [`Leader::end`].
 #[derive(Debug)]
-pub struct Leader<'m> {
-    session: Session<'m>,
-    ranks: &'m dyn Ranks,
+pub struct Leader {
+    session: CpuSession,
+    ranks: Arc<dyn Ranks>,
 }
 
-impl<'m> Leader<'m> {
+impl Leader {
     /// `session` is on rank 0's share of the model.
-    pub fn new(session: Session<'m>, ranks: &'m dyn Ranks) -> Self {
+    pub fn new(session: CpuSession, ranks: Arc<dyn Ranks>) -> Self {
         Self { session, ranks }
     }
 
@@ -69,29 +71,39 @@ impl<'m> Leader<'m> {
     }
 }
 
-impl Feed for Leader<'_> {
+impl Sequence for Leader {
     fn context(&self) -> usize {
-        Feed::context(&self.session)
+        Sequence::context(&self.session)
     }
 
     fn chunk(&self) -> usize {
-        Feed::chunk(&self.session)
+        Sequence::chunk(&self.session)
     }
 
     fn n_vocab(&self) -> usize {
-        Feed::n_vocab(&self.session)
+        Sequence::n_vocab(&self.session)
     }
 
     fn len(&self) -> usize {
         self.session.len()
     }
 
-    fn truncate(&mut self, len: usize) {
-        if len < self.session.len() {
-            // A link that is broken is found by the next call, which can say so.
+    fn cut(&mut self, len: usize) -> Result<(), CannotCut> {
+        let before = self.session.len();
+        self.session.cut(len)?;
+        if len < before {
+            // A broken link is found by the next call, which can say so.
             let _ = self.order(&Order::Truncate(u32::try_from(len).unwrap_or(u32::MAX)));
-            self.session.truncate(len);
         }
+        Ok(())
+    }
+
+    fn save(&self) -> Result<SavedState, Error> {
+        Err(Error::Unsaved)
+    }
+
+    fn restore(&mut self, _: &SavedState) -> Result<(), Error> {
+        Err(Error::OtherState)
     }
 
     fn prompt(&mut self, ids: &[u32]) -> Result<&mut [f32], Error> {
@@ -102,7 +114,7 @@ impl Feed for Leader<'_> {
         session.feed(ids).inspect_err(|error| ranks.fail(&error.to_string()))
     }
 
-    fn window(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &[f32])) -> Result<(), Error> {
+    fn window(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &mut [f32])) -> Result<(), Error> {
         self.session.check(ids)?;
         self.order(&Order::Window(ids.to_vec()))?;
         let Self { session, ranks } = self;
@@ -115,7 +127,7 @@ impl Feed for Leader<'_> {
 ///
 /// # Errors
 /// [`Error::Link`], those of forward passes, and the one in place of the session; all ranks are told.
-pub fn follow<E: Display>(mut session: Result<Session<'_>, E>, ranks: &dyn Ranks) -> Result<(), Error> {
+pub fn follow<E: Display>(mut session: Result<CpuSession, E>, ranks: &dyn Ranks) -> Result<(), Error> {
     loop {
         match next(&mut session, ranks) {
             Ok(true) => {}
@@ -129,7 +141,7 @@ pub fn follow<E: Display>(mut session: Result<Session<'_>, E>, ranks: &dyn Ranks
 }
 
 /// Follows one order; whether there are more.
-fn next<E: Display>(session: &mut Result<Session<'_>, E>, ranks: &dyn Ranks) -> Result<bool, Error> {
+fn next<E: Display>(session: &mut Result<CpuSession, E>, ranks: &dyn Ranks) -> Result<bool, Error> {
     let mut message = Vec::new();
     ranks.broadcast(0, &mut message)?;
     let order = Order::decode(&message)?;
@@ -144,7 +156,10 @@ fn next<E: Display>(session: &mut Result<Session<'_>, E>, ranks: &dyn Ranks) -> 
     };
     match order {
         Order::End => {}
-        Order::Truncate(len) => session.truncate(len as usize),
+        Order::Truncate(len) => {
+            // Rank 0 has cut the same state, so it can be cut.
+            let _ = session.cut(len as usize);
+        }
         Order::Prompt(ids) => {
             session.feed(&ids)?;
         }

@@ -18,7 +18,7 @@ mod split;
 
 pub use lead::{Leader, agree, follow};
 pub use split::ModelShare;
-pub(super) use split::{Shares, To};
+pub(super) use split::{RankLink, Shares, To};
 
 use super::Error;
 use std::fmt::Debug;
@@ -26,7 +26,7 @@ use std::fmt::Debug;
 /// What connects the processes that share a model, numbered from 0.
 ///
 /// Every rank makes the same calls in the same order, each from one thread at a time.
-pub trait Ranks: Debug + Sync {
+pub trait Ranks: Debug + Send + Sync {
     /// This one's number.
     fn rank(&self) -> usize;
 

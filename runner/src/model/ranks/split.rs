@@ -1,26 +1,30 @@
-//! Which rows are whose.
+//! Which rows of each matrix a rank has.
 
-use super::super::weights::{LayerWeights, Linear, ModelWeights, Weight, tensor_matrix};
-use super::super::{Config, Error, Model, SessionOptions};
-use super::Ranks;
-use halfbyte_cpu_kernels::{Context, Isa};
-use sha2::{Digest, Sha256};
 use std::ops::Range;
+use std::sync::Arc;
+
+use halfbyte_cpu_kernels::Isa;
+use sha2::{Digest, Sha256};
+
+use super::super::description::{Description, FeedForward, Linear, MatrixId, Mixer};
+use super::super::weights::tensor_matrix;
+use super::super::{Compute, Error, SessionOptions, Transformer};
+use super::Ranks;
+use crate::source::Source;
 
 /// Rows that stay together where nothing else asks for it: the kernels take sixteen at a time.
 const PANEL: usize = 16;
 
-/// The outputs of each rank, by what they are.
+/// How many outputs each rank has, by what they are.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Split {
-    /// Of the attention: whole heads.
-    pub(in super::super) attended: Vec<usize>,
     /// Of the residual stream.
     pub(in super::super) width: Vec<usize>,
-    /// Of the feed-forward network's hidden layer.
-    pub(in super::super) hidden: Vec<usize>,
     /// Of the vocabulary.
     pub(in super::super) logits: Vec<usize>,
+    /// Of what a matrix reads, where ranks have computed parts of it: whole heads for the mixer's output matrix, parts of
+    /// the hidden layer for the feed-forward network's. Empty for other matrices.
+    inputs: Vec<Vec<usize>>,
 }
 
 /// `total` in units, as evenly as it goes: how many each of `count` ranks has.
@@ -39,32 +43,85 @@ fn range(parts: &[usize], rank: usize) -> Range<usize> {
     start..start + parts[rank]
 }
 
-impl Split {
-    fn new(c: &Config, count: usize) -> Result<(Self, Vec<usize>), Error> {
-        let kv_heads = parts("key and value heads", c.n_kv_heads, 1, count)?;
-        let group = c.n_heads / c.n_kv_heads * c.head_dim;
-        let split = Self {
-            attended: kv_heads.iter().map(|n| n * group).collect(),
-            width: parts("panels of 16 outputs", c.width, PANEL, count)?,
-            hidden: parts("panels of 16 hidden outputs", c.feed_forward, PANEL, count)?,
-            logits: parts("panels of 16 tokens", c.n_vocab, PANEL, count)?,
+/// What one rank has of a description.
+struct Restriction {
+    description: Description,
+    split: Split,
+}
+
+impl Restriction {
+    fn new(whole: &Description, rank: usize, count: usize) -> Result<Self, Error> {
+        let split = Split {
+            width: parts("panels of 16 outputs", whole.width, PANEL, count)?,
+            logits: parts("panels of 16 tokens", whole.n_vocab, PANEL, count)?,
+            inputs: vec![Vec::new(); whole.matrices.len()],
         };
-        Ok((split, kv_heads))
+        let mut this = Self { description: whole.clone(), split };
+        let (width, logits) = (range(&this.split.width, rank), range(&this.split.logits, rank));
+        let mut layers = std::mem::take(&mut this.description.layers);
+        for layer in &mut layers {
+            match &mut layer.mixer {
+                Mixer::Attention(a) => {
+                    let kv_heads = parts("key and value heads", a.n_kv_heads, 1, count)?;
+                    let group = a.n_heads / a.n_kv_heads;
+                    let heads = range(&kv_heads, rank);
+                    let kv = heads.start * a.head_dim..heads.end * a.head_dim;
+                    let q_parts: Vec<usize> = kv_heads.iter().map(|n| n * group * a.head_dim).collect();
+                    this.keep_rows(a.q, &range(&q_parts, rank));
+                    this.keep_rows(a.k, &kv);
+                    this.keep_rows(a.v, &kv);
+                    this.keep_rows(a.output, &width);
+                    this.split.inputs[a.output.matrix.0] = q_parts;
+                    if let Some(sinks) = a.sinks {
+                        this.description.vectors[sinks.0].range = heads.start * group..heads.end * group;
+                    }
+                    (a.n_heads, a.n_kv_heads) = (heads.len() * group, heads.len());
+                }
+            }
+            match &mut layer.feed_forward {
+                FeedForward::Dense(d) => {
+                    let hidden = parts("panels of 16 hidden outputs", d.width, PANEL, count)?;
+                    let own = range(&hidden, rank);
+                    this.keep_rows(d.gate, &own);
+                    this.keep_rows(d.up, &own);
+                    this.keep_rows(d.down, &width);
+                    this.split.inputs[d.down.matrix.0] = hidden;
+                    d.width = own.len();
+                }
+            }
+        }
+        this.description.layers = layers;
+        // The embedding stays whole, and so the two differ now where they were tied.
+        let mut output = whole.matrix(whole.output).clone();
+        output.rows = logits;
+        this.description.matrices.push(output);
+        this.description.output = MatrixId(this.description.matrices.len() - 1);
+        this.split.inputs.push(Vec::new());
+        Ok(this)
+    }
+
+    /// Leaves only these outputs of `linear`.
+    fn keep_rows(&mut self, linear: Linear, rows: &Range<usize>) {
+        self.description.matrices[linear.matrix.0].rows = rows.clone();
+        if let Some(bias) = linear.bias {
+            self.description.vectors[bias.0].range = rows.clone();
+        }
     }
 }
 
 /// One rank's part of a model: rows of every matrix, and the norms and the embedding as they are.
 ///
 /// The embedding stays where the file is mapped, of which only the rows of tokens that come up are read.
-#[derive(Debug)]
-pub struct ModelShare<'a> {
-    /// The weights of this rank, with the hyperparameters that it sees: its own heads.
-    pub(in super::super) model: Model<'a>,
-    pub(in super::super) split: Split,
+#[derive(Clone, Debug)]
+pub struct ModelShare {
+    /// The weights of this rank, with the description that it sees: its own heads.
+    transformer: Transformer,
+    split: Split,
     rank: usize,
+    count: usize,
 }
 
-impl<'a> Model<'a> {
+impl Transformer {
     /// The part that rank `rank` of `count` has, from a model that is not packed yet. No weight is copied.
     ///
     /// # Errors
@@ -73,64 +130,44 @@ impl<'a> Model<'a> {
     ///
     /// # Panics
     /// If `rank` is not below `count`.
-    pub fn share(&self, rank: usize, count: usize) -> Result<ModelShare<'a>, Error> {
+    pub fn share(&self, rank: usize, count: usize) -> Result<ModelShare, Error> {
         assert!(rank < count, "rank {rank} of {count}");
-        let c = &self.config;
-        let (split, kv_heads) = Split::new(c, count)?;
-        let n_kv_heads = kv_heads[rank];
-        let config = Config { n_kv_heads, n_heads: c.n_heads / c.n_kv_heads * n_kv_heads, ..c.clone() };
-        let heads = range(&kv_heads, rank);
-        let kv = heads.start * c.head_dim..heads.end * c.head_dim;
-        let (q, width) = (range(&split.attended, rank), range(&split.width, rank));
-        let (hidden, logits) = (range(&split.hidden, rank), range(&split.logits, rank));
-        let w = &self.weights;
-        let layers = w.layers.iter().map(|layer| {
-            Ok(LayerWeights {
-                attention_norm: layer.attention_norm.clone(),
-                q: linear(&layer.q, &q)?,
-                k: linear(&layer.k, &kv)?,
-                v: linear(&layer.v, &kv)?,
-                head_norms: layer.head_norms.clone(),
-                attention_output: rows(&layer.attention_output, &width)?,
-                feed_forward_norm: layer.feed_forward_norm.clone(),
-                gate: rows(&layer.gate, &hidden)?,
-                up: rows(&layer.up, &hidden)?,
-                down: rows(&layer.down, &width)?,
-            })
-        });
-        let weights = ModelWeights {
-            embedding: w.embedding.clone(),
-            layers: layers.collect::<Result<_, Error>>()?,
-            norm: w.norm.clone(),
-            output: rows(&w.output, &logits)?,
-            // The two differ now in what they hold.
-            tied: false,
-        };
-        Ok(ModelShare { model: Model { source: self.source, config, weights }, split, rank })
+        if self.description().products().any(|id| self.weights().is_packed(id)) {
+            return Err(Error::SharePacked);
+        }
+        let Restriction { description, split } = Restriction::new(self.description(), rank, count)?;
+        let transformer = Transformer::with_description(Arc::clone(self.file()), description)?;
+        Ok(ModelShare { transformer, split, rank, count })
     }
 }
 
-impl ModelShare<'_> {
-    /// Packs this rank's rows, as [`Model::pack`] does.
+impl ModelShare {
+    /// This rank's part, as a model.
+    pub(in super::super) fn transformer(&self) -> &Transformer {
+        &self.transformer
+    }
+
+    /// Packs this rank's rows, as [`Transformer::pack`] does.
     ///
     /// # Errors
     /// As there.
-    pub fn pack(&mut self, ctx: Context<'_>) -> Result<(), Error> {
-        self.model.pack(ctx)
+    pub fn pack(self, compute: &Compute) -> Result<Self, Error> {
+        Ok(Self { transformer: self.transformer.pack(compute)?, ..self })
     }
 
     /// Bytes of weights that this rank reads for each decoded token.
     pub fn bytes_per_token(&self) -> usize {
-        self.model.bytes_per_token()
+        self.transformer.bytes_per_token()
     }
 
     /// How many numbers of 4 bytes this rank is sent for each token: by gathers of all layers, and the logits if it is
     /// rank 0.
     pub fn received_per_token(&self) -> usize {
-        let Split { attended, width, hidden, logits } = &self.split;
-        let others = |parts: &[usize]| parts.iter().sum::<usize>() - parts[self.rank];
-        let layer = others(attended) + 2 * others(width) + others(hidden);
-        self.model.config.n_layers * layer + if self.rank == 0 { others(logits) } else { 0 }
+        let Split { width, logits, inputs } = &self.split;
+        let others = |parts: &[usize]| parts.iter().sum::<usize>() - parts.get(self.rank).unwrap_or(&0);
+        let layers = inputs.iter().map(|parts| others(parts)).sum::<usize>()
+            + 2 * self.transformer.description().layers.len() * others(width);
+        layers + if self.rank == 0 { others(logits) } else { 0 }
     }
 
     /// What has to be the same on all ranks for their parts to make one model: this program, the weights and `options`.
@@ -139,7 +176,7 @@ impl ModelShare<'_> {
     /// # Errors
     /// Those of reading a tensor.
     pub fn mark(&self, options: &SessionOptions) -> Result<String, Error> {
-        let source = self.model.source;
+        let source: &dyn Source = &***self.transformer.file();
         let mut hash = Sha256::new();
         let mut row = Vec::new();
         for info in source.tensors() {
@@ -159,11 +196,30 @@ impl ModelShare<'_> {
 
     /// Its number, and how many there are.
     pub(in super::super) fn rank(&self) -> (usize, usize) {
-        (self.rank, self.split.width.len())
+        (self.rank, self.count)
     }
 }
 
-/// Who is to have what all ranks computed.
+/// What connects a session on a share to the other ranks.
+#[derive(Debug)]
+pub(in super::super) struct RankLink {
+    split: Split,
+    ranks: Arc<dyn Ranks>,
+}
+
+impl RankLink {
+    /// # Errors
+    /// [`Error::WrongRank`] if `share` is another rank's.
+    pub(in super::super) fn new(share: &ModelShare, ranks: Arc<dyn Ranks>) -> Result<Self, Error> {
+        let ((expected, expected_count), (got, got_count)) = (share.rank(), (ranks.rank(), ranks.count()));
+        if (expected, expected_count) != (got, got_count) {
+            return Err(Error::WrongRank { expected, expected_count, got, got_count });
+        }
+        Ok(Self { split: share.split.clone(), ranks })
+    }
+}
+
+/// The ranks that get what all ranks computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum To {
     /// Every rank.
@@ -172,14 +228,23 @@ pub(in super::super) enum To {
     First,
 }
 
-/// A rank's way to what the others have computed.
+/// A rank's connection to what the others have computed.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Shares<'m> {
     pub(in super::super) split: &'m Split,
-    pub(in super::super) ranks: &'m dyn Ranks,
+    ranks: &'m dyn Ranks,
 }
 
-impl Shares<'_> {
+impl<'m> Shares<'m> {
+    pub(in super::super) fn new(link: &'m RankLink) -> Self {
+        Self { split: &link.split, ranks: &*link.ranks }
+    }
+
+    /// The parts of what a matrix reads.
+    pub(in super::super) fn inputs(self, matrix: MatrixId) -> &'m [usize] {
+        &self.split.inputs[matrix.0]
+    }
+
     /// Makes whole rows, on the ranks in `to`, of `own`, which has this rank's columns of them and is empty elsewhere
     /// afterwards; `received` is memory for it.
     pub(in super::super) fn gather(
@@ -220,16 +285,4 @@ fn interleave(parts: &[usize], whole: &mut Vec<f32>, received: &mut Vec<f32>) {
         }
         column += part;
     }
-}
-
-fn rows<'a>(weight: &Weight<'a>, range: &Range<usize>) -> Result<Weight<'a>, Error> {
-    match weight {
-        Weight::InPlace(matrix) => Ok(Weight::InPlace(matrix.row_range(range.clone())?)),
-        Weight::Packed(_) => Err(Error::SharePacked),
-    }
-}
-
-fn linear<'a>(linear: &Linear<'a>, range: &Range<usize>) -> Result<Linear<'a>, Error> {
-    let bias = linear.bias.as_ref().map(|bias| bias[range.clone()].to_vec());
-    Ok(Linear { weight: rows(&linear.weight, range)?, bias })
 }

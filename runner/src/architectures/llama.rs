@@ -1,0 +1,43 @@
+//! Llama 2 and 3, SmolLM2, and others that were converted to it.
+
+use halfbyte_cpu_kernels::RopeOrder;
+use halfbyte_gguf::Metadata;
+
+use super::{Architecture, Reader};
+use crate::model::{Description, Error};
+use crate::source::{self, Object};
+
+pub(super) const LLAMA: Architecture = Architecture {
+    name: "llama",
+    model_type: "llama",
+    rope_order: RopeOrder::Adjacent,
+    modules: &MODULES,
+    configure,
+    describe,
+};
+
+/// The modules of a layer that most architectures have.
+pub(super) const MODULES: [(&str, &str); 9] = [
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+];
+
+/// Refuses activations other than SiLU.
+pub(super) fn configure(config: &Object, _: &mut Metadata) -> Result<(), source::Error> {
+    if config.opt_str("hidden_act")?.is_some_and(|name| name != "silu") {
+        return Err(config.unsupported("hidden_act", "silu"));
+    }
+    Ok(())
+}
+
+fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
+    reader.refuse_experts()?;
+    reader.dense(|_, _, _, _| Ok(()))
+}

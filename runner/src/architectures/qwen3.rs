@@ -1,0 +1,39 @@
+//! Qwen3: Llama's layer with a norm over every head of queries and keys.
+
+use halfbyte_cpu_kernels::RopeOrder;
+
+use super::{Architecture, Reader, qwen2};
+use crate::model::{Description, Error, Mixer};
+
+pub(super) const QWEN3: Architecture = Architecture {
+    name: "qwen3",
+    model_type: "qwen3",
+    rope_order: RopeOrder::Halves,
+    modules: &[
+        ("input_layernorm", "attn_norm"),
+        ("post_attention_layernorm", "ffn_norm"),
+        ("self_attn.q_proj", "attn_q"),
+        ("self_attn.k_proj", "attn_k"),
+        ("self_attn.v_proj", "attn_v"),
+        ("self_attn.o_proj", "attn_output"),
+        ("self_attn.q_norm", "attn_q_norm"),
+        ("self_attn.k_norm", "attn_k_norm"),
+        ("mlp.gate_proj", "ffn_gate"),
+        ("mlp.up_proj", "ffn_up"),
+        ("mlp.down_proj", "ffn_down"),
+    ],
+    configure: qwen2::configure,
+    describe,
+};
+
+fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
+    reader.refuse_experts()?;
+    reader.dense(|reader, description, i, layer| {
+        let Mixer::Attention(attention) = &mut layer.mixer;
+        attention.head_norms = Some([
+            reader.norm(description, format!("blk.{i}.attn_q_norm.weight"), attention.head_dim)?,
+            reader.norm(description, format!("blk.{i}.attn_k_norm.weight"), attention.head_dim)?,
+        ]);
+        Ok(())
+    })
+}

@@ -1,0 +1,290 @@
+//! What a model is, as data: its layers in order, what each computes, and where its weights are.
+//!
+//! ```text
+//! embedding rows of the tokens -> x
+//! each layer:  x += after_mixer(mixer(mixer_norm(x)))
+//!              x += after_feed_forward(feed_forward(feed_forward_norm(x)))
+//! logits = output * norm(x)
+//! ```
+//!
+//! An [architecture](crate::architectures) makes a [`Description`] from a file's metadata and tensor names. The forward
+//! pass of the CPU, calibration, ranks and CUDA read it, and nothing else, to know what to compute. What one of them
+//! has no code for it refuses by name before it starts.
+
+use std::num::NonZero;
+use std::ops::Range;
+
+use halfbyte_attention::AttentionParams;
+use halfbyte_cpu_kernels::{RopeOrder, RopeTable};
+
+use super::Error;
+
+/// A model's layers and constants, and the list of the tensors that they use.
+#[derive(Clone, Debug)]
+pub struct Description {
+    /// GGUF's name of the architecture.
+    pub architecture: &'static str,
+    /// Positions that the model is trained for.
+    pub context: usize,
+    /// Width of the residual stream.
+    pub width: usize,
+    /// Tokens in the vocabulary.
+    pub n_vocab: usize,
+    /// The matrix of embeddings, a row a token.
+    pub embedding: MatrixId,
+    /// The layers, in order.
+    pub layers: Vec<Layer>,
+    /// The norm before the logits.
+    pub norm: Norm,
+    /// The matrix of the logits: [`Self::embedding`] where the two are tied.
+    pub output: MatrixId,
+    /// The rotations that layers name.
+    pub ropes: Vec<Rope>,
+    /// The matrices that layers name.
+    pub matrices: Vec<MatrixInfo>,
+    /// The vectors that layers name.
+    pub vectors: Vec<VectorInfo>,
+}
+
+/// A matrix of a [`Description`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MatrixId(pub usize);
+
+/// A vector of a [`Description`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VectorId(pub usize);
+
+/// The rotations of a [`Description`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RopeId(pub usize);
+
+/// Where a matrix is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MatrixInfo {
+    /// The tensor's name, as GGUF files have it.
+    pub tensor: String,
+    /// Rows of the whole tensor.
+    pub tensor_rows: usize,
+    /// Those that make the matrix: its outputs.
+    pub rows: Range<usize>,
+    /// Its inputs.
+    pub cols: usize,
+}
+
+/// Where a vector is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VectorInfo {
+    /// The tensor's name, as GGUF files have it.
+    pub tensor: String,
+    /// Elements of the whole tensor.
+    pub tensor_len: usize,
+    /// Those that make the vector.
+    pub range: Range<usize>,
+}
+
+/// One layer.
+#[derive(Clone, Debug)]
+pub struct Layer {
+    /// The norm of what the mixer reads.
+    pub mixer_norm: Option<Norm>,
+    /// What mixes the positions.
+    pub mixer: Mixer,
+    /// The norm of what the mixer adds to the residual stream.
+    pub after_mixer: Option<Norm>,
+    /// The norm of what the feed-forward network reads.
+    pub feed_forward_norm: Option<Norm>,
+    /// What each position goes through by itself.
+    pub feed_forward: FeedForward,
+    /// The norm of what the feed-forward network adds to the residual stream.
+    pub after_feed_forward: Option<Norm>,
+}
+
+/// What mixes the positions of a layer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Mixer {
+    /// Attention over the keys and values of all positions so far.
+    Attention(Attention),
+}
+
+/// What each position of a layer goes through by itself.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum FeedForward {
+    /// `down * (activation(gate * x) * (up * x))`.
+    Dense(Dense),
+}
+
+/// Attention of a layer.
+#[derive(Clone, Debug)]
+pub struct Attention {
+    /// Query heads.
+    pub n_heads: usize,
+    /// Key and value heads; each serves `n_heads / n_kv_heads` query heads.
+    pub n_kv_heads: usize,
+    /// Elements of a head.
+    pub head_dim: usize,
+    /// Queries.
+    pub q: Linear,
+    /// Keys.
+    pub k: Linear,
+    /// Values.
+    pub v: Linear,
+    /// Back to the residual stream.
+    pub output: Linear,
+    /// Norms over each head of the queries and of the keys.
+    pub head_norms: Option<[Norm; 2]>,
+    /// How queries and keys are rotated; `None` for a layer without positions.
+    pub rope: Option<RopeId>,
+    /// Positions that a query sees, its own included; `None` for all.
+    pub window: Option<NonZero<usize>>,
+    /// What scores are multiplied by.
+    pub scale: f32,
+    /// The bound `c` of `c * tanh(score / c)`.
+    pub soft_cap: Option<f32>,
+    /// One logit a head that takes part in the softmax and adds nothing.
+    pub sinks: Option<VectorId>,
+}
+
+/// A gated feed-forward network.
+#[derive(Clone, Debug)]
+pub struct Dense {
+    /// What goes through the activation.
+    pub gate: Linear,
+    /// What it is multiplied by.
+    pub up: Linear,
+    /// Back to the residual stream.
+    pub down: Linear,
+    /// The activation.
+    pub activation: Activation,
+    /// Width of the hidden layer.
+    pub width: usize,
+}
+
+/// An activation function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Activation {
+    /// `x / (1 + exp(-x))`.
+    Silu,
+}
+
+/// A matrix and perhaps a bias.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linear {
+    /// The matrix.
+    pub matrix: MatrixId,
+    /// What is added to its outputs.
+    pub bias: Option<VectorId>,
+}
+
+/// A root-mean-square norm.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    /// What the normalised numbers are multiplied by.
+    pub weight: VectorId,
+    /// What is added to the mean square.
+    pub eps: f32,
+}
+
+/// Rotations of queries and keys.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// Radians a position for each rotated pair, scaling included.
+    pub frequencies: Vec<f64>,
+    /// Which elements of a head are rotated together.
+    pub order: RopeOrder,
+}
+
+impl Rope {
+    /// A table of these rotations, still without positions.
+    pub fn table(&self) -> RopeTable {
+        RopeTable::new(self.frequencies.clone(), self.order)
+    }
+}
+
+impl Attention {
+    /// Width of all query heads together.
+    pub fn q_width(&self) -> usize {
+        self.n_heads * self.head_dim
+    }
+
+    /// Width of all key (or value) heads together.
+    pub fn kv_width(&self) -> usize {
+        self.n_kv_heads * self.head_dim
+    }
+
+    /// What the kernels take.
+    ///
+    /// # Errors
+    /// [`Error::Attention`] for heads, a window or a bound that make no sense.
+    pub fn params(&self) -> Result<AttentionParams, Error> {
+        let params = AttentionParams::new(self.n_heads, self.n_kv_heads, self.head_dim, self.scale)?;
+        Ok(params.with_window(self.window).with_soft_cap(self.soft_cap)?)
+    }
+}
+
+impl Description {
+    /// A model without layers, whose embedding and output are the matrix `token_embd.weight`, and whose last norm and
+    /// context are still to be set.
+    pub fn new(architecture: &'static str, width: usize, n_vocab: usize) -> Self {
+        let mut new = Self {
+            architecture,
+            context: 0,
+            width,
+            n_vocab,
+            embedding: MatrixId(0),
+            layers: Vec::new(),
+            norm: Norm { weight: VectorId(0), eps: 0.0 },
+            output: MatrixId(0),
+            ropes: Vec::new(),
+            matrices: Vec::new(),
+            vectors: Vec::new(),
+        };
+        new.add_matrix("token_embd.weight", n_vocab, width);
+        new
+    }
+
+    /// Whether logits are made with the embedding matrix.
+    pub fn is_tied(&self) -> bool {
+        self.embedding == self.output
+    }
+
+    /// A matrix's place.
+    pub fn matrix(&self, id: MatrixId) -> &MatrixInfo {
+        &self.matrices[id.0]
+    }
+
+    /// Adds a matrix of a whole tensor to the list.
+    pub fn add_matrix(&mut self, tensor: impl Into<String>, rows: usize, cols: usize) -> MatrixId {
+        self.matrices.push(MatrixInfo { tensor: tensor.into(), tensor_rows: rows, rows: 0..rows, cols });
+        MatrixId(self.matrices.len() - 1)
+    }
+
+    /// Adds a vector of a whole tensor to the list.
+    pub fn add_vector(&mut self, tensor: impl Into<String>, len: usize) -> VectorId {
+        self.vectors.push(VectorInfo { tensor: tensor.into(), tensor_len: len, range: 0..len });
+        VectorId(self.vectors.len() - 1)
+    }
+
+    /// The matrices that every token is multiplied by, in the order in which it reads them.
+    pub fn products(&self) -> impl Iterator<Item = MatrixId> {
+        self.layers.iter().flat_map(Layer::products).chain([self.output])
+    }
+
+    /// Numbers that a session keeps for each position: keys and values of all layers.
+    pub fn kv_heads(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.layers.iter().map(|layer| match &layer.mixer {
+            Mixer::Attention(a) => (a.n_kv_heads, a.head_dim),
+        })
+    }
+}
+
+impl Layer {
+    /// Its matrices, in the order in which a token reads them.
+    pub fn products(&self) -> Vec<MatrixId> {
+        let Mixer::Attention(a) = &self.mixer;
+        let FeedForward::Dense(d) = &self.feed_forward;
+        [a.q, a.k, a.v, a.output, d.gate, d.up, d.down].map(|linear| linear.matrix).to_vec()
+    }
+}

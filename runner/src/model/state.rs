@@ -1,0 +1,170 @@
+//! What a session keeps of the tokens that it was fed.
+//!
+//! Attention keeps keys and values for each position, so that the end can be cut off. A layer that folds all positions
+//! into one state cannot be cut: it has to be restored from an earlier copy, and fed again from there. Prefix reuse,
+//! speculation and the scheduler go through this module's types and work with both.
+
+use halfbyte_attention::{KvCache, KvType, SavedKv};
+
+use super::Error;
+use super::description::{Description, Mixer};
+
+/// Why a state cannot be cut back: one of its layers keeps a summary of all positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the state of {len} tokens cannot be cut back to {wanted}: it has to be restored from an earlier copy"
+)]
+pub struct CannotCut {
+    /// Tokens in the state.
+    pub len: usize,
+    /// Tokens that were to stay.
+    pub wanted: usize,
+}
+
+/// A copy of a session's state.
+#[derive(Clone, Debug)]
+pub struct SavedState {
+    pub(super) len: usize,
+    pub(super) layers: Vec<SavedLayer>,
+}
+
+/// A copy of a layer's state.
+#[derive(Clone, Debug)]
+pub(super) enum SavedLayer {
+    Attention(SavedKv),
+    /// A device's copy of a layer's keys and values.
+    #[cfg(feature = "cuda")]
+    Device(std::sync::Arc<halfbyte_cuda_kernels::attention::DeviceKvCache>),
+}
+
+impl SavedState {
+    /// Tokens in it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it is the state before the first token.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of host memory that it takes.
+    pub fn bytes(&self) -> usize {
+        let layer = |layer: &SavedLayer| match layer {
+            SavedLayer::Attention(kv) => kv.bytes(),
+            #[cfg(feature = "cuda")]
+            SavedLayer::Device(_) => 0,
+        };
+        self.layers.iter().map(layer).sum()
+    }
+}
+
+/// What a layer keeps.
+#[derive(Debug)]
+pub(super) enum LayerState {
+    /// Keys and values of each position.
+    Attention(KvCache),
+}
+
+impl LayerState {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Attention(cache) => cache.len(),
+        }
+    }
+
+    /// Whether the end can be cut off.
+    fn can_cut(&self) -> bool {
+        match self {
+            Self::Attention(_) => true,
+        }
+    }
+
+    /// Cuts back to `len` positions; does nothing where that is impossible, which [`Self::can_cut`] says.
+    fn cut(&mut self, len: usize) {
+        match self {
+            Self::Attention(cache) => cache.truncate(len),
+        }
+    }
+
+    fn save(&self) -> SavedLayer {
+        match self {
+            Self::Attention(cache) => SavedLayer::Attention(cache.save()),
+        }
+    }
+
+    fn restore(&mut self, saved: &SavedLayer) -> Result<(), Error> {
+        match (self, saved) {
+            (Self::Attention(cache), SavedLayer::Attention(kv)) => Ok(cache.restore(kv)?),
+            #[cfg(feature = "cuda")]
+            _ => Err(Error::OtherState),
+        }
+    }
+
+    /// Bytes reserved for it.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Attention(cache) => cache.bytes(),
+        }
+    }
+}
+
+/// What a session keeps: the state of every layer, all of one length.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) layers: Vec<LayerState>,
+}
+
+impl State {
+    /// The state before the first token, with room for `capacity` tokens.
+    pub(super) fn new(description: &Description, kv_type: KvType, capacity: usize) -> Result<Self, Error> {
+        let layer = |layer: &super::Layer| match &layer.mixer {
+            Mixer::Attention(a) => {
+                Ok(LayerState::Attention(KvCache::new(kv_type, a.n_kv_heads, a.head_dim, capacity)?))
+            }
+        };
+        Ok(Self { layers: description.layers.iter().map(layer).collect::<Result<_, Error>>()? })
+    }
+
+    /// Tokens in it.
+    pub(super) fn len(&self) -> usize {
+        self.layers.first().map_or(0, LayerState::len)
+    }
+
+    /// Cuts back to `len` tokens; more than there are changes nothing.
+    ///
+    /// # Errors
+    /// [`CannotCut`], and nothing is changed. Cutting to 0 always works.
+    pub(super) fn cut(&mut self, len: usize) -> Result<(), CannotCut> {
+        if len < self.len() {
+            if len > 0 && !self.layers.iter().all(LayerState::can_cut) {
+                return Err(CannotCut { len: self.len(), wanted: len });
+            }
+            for layer in &mut self.layers {
+                layer.cut(len);
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy.
+    pub(super) fn save(&self) -> SavedState {
+        SavedState { len: self.len(), layers: self.layers.iter().map(LayerState::save).collect() }
+    }
+
+    /// Puts a copy in the place of the state.
+    ///
+    /// # Errors
+    /// [`Error::OtherState`] for a copy of another kind of session, [`Error::Attention`] for one of other sizes.
+    pub(super) fn restore(&mut self, saved: &SavedState) -> Result<(), Error> {
+        if saved.layers.len() != self.layers.len() {
+            return Err(Error::OtherState);
+        }
+        self.layers.iter_mut().zip(&saved.layers).try_for_each(|(layer, saved)| layer.restore(saved))
+    }
+
+    /// Bytes reserved for it.
+    pub(super) fn bytes(&self) -> usize {
+        self.layers.iter().map(LayerState::bytes).sum()
+    }
+}
