@@ -169,11 +169,11 @@ impl CpuVendor {
 
     #[cfg(target_arch = "x86_64")]
     fn detect() -> Self {
-        // SAFETY: every x86-64 CPU has the CPUID instruction.
         #[allow(
             unused_unsafe,
             reason = "newer compilers declare the function safe, that of `rust-version` unsafe"
         )]
+        // SAFETY: every x86-64 CPU has the CPUID instruction.
         let leaf = unsafe { core::arch::x86_64::__cpuid(0) };
         let mut name = [0; 12];
         for (part, word) in name.as_chunks_mut::<4>().0.iter_mut().zip([leaf.ebx, leaf.edx, leaf.ecx]) {

@@ -39,3 +39,23 @@ impl<'a> Output<'a> {
         unsafe { self.y.part(token * self.rows + row, n) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Output;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn outputs_stay_within_their_token() {
+        let mut y = [0.0; 2 * 5];
+        let output = Output::new(&mut y, 2, 5);
+        // SAFETY: no other part is in use.
+        unsafe { output.at(1, 3, 2) }.fill(1.0);
+        for (token, row, n) in [(0, 4, 2), (2, 0, 1), (0, 6, 0), (0, 1, usize::MAX), (usize::MAX, 0, 1)] {
+            // SAFETY: no other part is in use.
+            let part = catch_unwind(AssertUnwindSafe(|| unsafe { output.at(token, row, n) }.len()));
+            assert!(part.is_err(), "outputs {row}.. + {n} of token {token}");
+        }
+        assert_eq!(y, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
+    }
+}

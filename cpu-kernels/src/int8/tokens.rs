@@ -145,3 +145,25 @@ impl Kernel for Arrange<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Group, WORDS};
+    use std::panic::catch_unwind;
+
+    #[test]
+    fn a_group_gives_the_words_of_its_tokens_and_no_others() {
+        let words: Vec<u32> = (0..4 * WORDS as u32).collect();
+        let group = Group::<2>::new(&words, 4, 2);
+        assert_eq!([group.word(0, 0), group.word(0, 1)], [2, 3]);
+        assert_eq!(group.word(WORDS - 1, 1), words[words.len() - 1]);
+        for (i, t) in [(WORDS, 0), (0, 2), (usize::MAX, 0)] {
+            assert!(catch_unwind(|| group.word(i, t)).is_err(), "word {i} of token {t}");
+        }
+        for (words, width, first) in
+            [(&words[..], 4, 3), (&words, 4, usize::MAX), (&words[1..], 4, 0), (&words, 1, 0)]
+        {
+            assert!(catch_unwind(|| Group::<2>::new(words, width, first)).is_err(), "{width} {first}");
+        }
+    }
+}
