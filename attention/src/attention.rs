@@ -2,12 +2,12 @@
 
 use crate::cache::KvCache;
 use crate::error::{Error, check_len, check_shape};
-use crate::output::Output;
 use crate::params::AttentionParams;
 use crate::split::Split;
 use crate::tile::{CHUNK, Goal, MAX_QUERIES, Merge, Queries, Sinks, Tile, record, with_parts, with_scratch};
 use halfbyte_cpu_kernels::simd::LANES;
 use halfbyte_cpu_kernels::{Context, CpuVendor};
+use halfbyte_threadpool::DisjointMut;
 
 /// Multiplications below which waking other threads takes longer than the work: some microseconds of one core.
 const WORTH_SHARING: usize = 1 << 17;
@@ -62,7 +62,7 @@ pub fn attention(
 ///
 /// ```
 /// use halfbyte_attention::{AttentionParams, KvCache, KvType, attention_with_sinks};
-/// use halfbyte_cpu_kernels::{Context, CpuVendor};
+/// use halfbyte_cpu_kernels::Context;
 /// use halfbyte_threadpool::ThreadPool;
 ///
 /// let pool = ThreadPool::new(1)?;
@@ -132,7 +132,7 @@ fn run(
             asks_ahead: asks_ahead(),
         };
         // 64 and 128 have loops of known length.
-        let call = Call { ctx, q, cache, queries, out: &Output::new(out) };
+        let call = Call { ctx, q, cache, queries, out: DisjointMut::new(out) };
         match params.head_dim().div_ceil(LANES) {
             4 => call.run::<4>(),
             8 => call.run::<8>(),
@@ -157,7 +157,8 @@ struct Call<'a> {
     cache: &'a KvCache,
     /// All of one key/value head.
     queries: Queries<'a>,
-    out: &'a Output<'a>,
+    /// All output rows. A tile takes the heads of its own queries.
+    out: DisjointMut<'a, f32>,
 }
 
 impl Call<'_> {
@@ -185,10 +186,10 @@ impl Call<'_> {
         let item_len = queries.n * record(vectors);
         let head_len = chunks.len() * item_len;
         with_parts(n_kv_heads * head_len, |parts| {
-            let records = Output::new(parts);
+            let records = DisjointMut::new(parts);
             self.share(ctx.pool.threads(), n_kv_heads * chunks.len(), |i| {
-                // SAFETY: item `i` has these records to itself.
-                let part = unsafe { records.head(i * item_len, item_len) };
+                // SAFETY: the parts of items are `item_len` long and as far apart, so those of two items share no record.
+                let part = unsafe { records.part(i * item_len, item_len) };
                 let (kv_head, chunk) = (i / chunks.len(), chunks.start + i % chunks.len());
                 self.tile::<VECTORS>(Queries { kv_head, ..queries }, Goal::Chunk(chunk, part));
             });

@@ -28,10 +28,10 @@ mod softmax;
 mod state;
 mod values;
 
-use crate::output::Output;
 use crate::rows::{Element, KvType, Rows};
 use half::f16;
 use halfbyte_cpu_kernels::simd::{Kernel, LANES, Simd};
+use halfbyte_threadpool::DisjointMut;
 use scores::scores;
 use soft_cap::SoftCap;
 use softmax::Softmax;
@@ -67,7 +67,7 @@ const fn register_rich<S: Simd>() -> bool {
 /// What becomes of a tile.
 pub(crate) enum Goal<'a> {
     /// All chunks, to the output rows; the tile has its queries' heads to itself.
-    Output(&'a Output<'a>),
+    Output(DisjointMut<'a, f32>),
     /// One chunk, to the records of the queries.
     Chunk(usize, &'a mut [f32]),
 }
@@ -265,8 +265,9 @@ impl<const VECTORS: usize> Kernel for Tile<'_, VECTORS> {
         }
         if let Goal::Output(out) = self.goal {
             for (i, record) in total.chunks_exact_mut(record).enumerate() {
-                // SAFETY: the tile has the heads of its queries to itself, and this is the only borrow of this one.
-                let to = unsafe { out.head(queries.offset(i), queries.params.head_dim()) };
+                // SAFETY: every query has a head of `head_dim` numbers of its own in the output, every query is in one tile,
+                // and this slice of query `i` is gone before the next one is made.
+                let to = unsafe { out.part(queries.offset(i), queries.params.head_dim()) };
                 State::of(record).finish(s, queries.sink(i), to);
             }
         }
@@ -295,8 +296,8 @@ pub(crate) struct Merge<'a> {
     pub(crate) records: &'a [f32],
     /// One record.
     pub(crate) total: &'a mut [f32],
-    /// All output rows; nobody else has these queries' heads.
-    pub(crate) out: &'a Output<'a>,
+    /// All output rows; no other item writes these queries' heads.
+    pub(crate) out: DisjointMut<'a, f32>,
 }
 
 impl Kernel for Merge<'_> {
@@ -312,8 +313,9 @@ impl Kernel for Merge<'_> {
             for (chunk, records) in queries.all_chunks().zip(self.records.chunks_exact(queries.n * record)) {
                 add_chunk(s, queries.chunks(i), chunk, self.total, &records[i * record..][..record]);
             }
-            // SAFETY: nobody else has the heads of these queries, and this is the only borrow of this one.
-            let to = unsafe { self.out.head(queries.offset(i), queries.params.head_dim()) };
+            // SAFETY: every query has a head of `head_dim` numbers of its own in the output, one item merges all chunks of a
+            // key/value head's queries, and this slice of query `i` is gone before the next one is made.
+            let to = unsafe { self.out.part(queries.offset(i), queries.params.head_dim()) };
             State::of(self.total).finish(s, queries.sink(i), to);
         }
     }
