@@ -1,15 +1,15 @@
-//! The entry points: checks, then one kernel run a tile.
+//! The entry points: they check their arguments, then run the kernel once for each tile.
 
 use crate::cache::KvCache;
 use crate::error::{Error, check_len, check_shape};
-use crate::output::Output;
 use crate::params::AttentionParams;
 use crate::split::Split;
 use crate::tile::{CHUNK, Goal, MAX_QUERIES, Merge, Queries, Sinks, Tile, record, with_parts, with_scratch};
 use halfbyte_cpu_kernels::simd::LANES;
 use halfbyte_cpu_kernels::{Context, CpuVendor};
+use halfbyte_threadpool::DisjointMut;
 
-/// Multiplications below which waking other threads takes longer than the work: some microseconds of one core.
+/// The number of multiplications below which one thread does all: they take it some microseconds, and waking others takes longer.
 const WORTH_SHARING: usize = 1 << 17;
 
 /// Attention of query rows over a cache, for decode (one row) and prefill alike.
@@ -21,9 +21,9 @@ const WORTH_SHARING: usize = 1 << 17;
 /// ```
 ///
 /// `q` and `out` are rows of `n_heads * head_dim` numbers, head after head; their length gives the number of
-/// rows. Row `r` stands at position `first + r` and sees what [`AttentionParams::visible`] says: without further ado the
-/// keys up to its own, so keys and values are appended before this is called. What the cache holds at other positions
-/// has no influence, not even if it is NaN. A row that sees no key gets zeros.
+/// rows. Row `r` is at position `first + r` and sees the keys that [`AttentionParams::visible`] names: by default those up to
+/// its own position, so append keys and values before this call. What the cache holds at other positions has no
+/// influence, not even NaN. A row that sees no key gets zeros.
 ///
 /// # Numerics
 /// A head's output is a function of its query, of the keys and values it sees with their positions, and of `params`, to
@@ -35,12 +35,12 @@ const WORTH_SHARING: usize = 1 << 17;
 /// u * V * (2 * (head_dim / 2 + 10) * A + 2 * n + 32)              with a soft cap 18 in place of 10
 /// ```
 ///
-/// of the exact one for the numbers in the cache, as long as `A`, `n * V` and `scale * q` are within f32.
-/// Otherwise IEEE arithmetic decides, the same way on every ISA:
-/// - NaN in a query, or in a key or value that it sees, gives NaN (`0x7fc00000`, no other);
+/// of the exact one for the numbers in the cache, as long as `A`, `n * V` and `scale * q` are within the range of f32.
+/// Otherwise the result follows IEEE arithmetic, the same way on every ISA:
+/// - NaN in a query, or in a key or value that it sees, gives the NaN `0x7fc00000`;
 /// - a score of +inf gives NaN (`inf - inf`), a score of -inf weighs exactly 0; a soft cap makes both finite;
 /// - if every score is -inf the output is exactly 0;
-/// - an infinite value that is seen gives an infinity or NaN, even where its weight has underflowed to 0.
+/// - an infinite value at a visible position gives an infinity or NaN, even where its weight has underflowed to 0.
 ///
 /// # Errors
 /// [`Error::NotWholeRows`] if `q` is not whole rows, [`Error::Length`] if `out` has another length than `q`,
@@ -57,12 +57,13 @@ pub fn attention(
     run(ctx, params, None, q, cache, first, out)
 }
 
-/// [`attention`] with a sink: one logit for each query head, a score that every row has besides those of its keys. Its
-/// value is 0, so it takes weight from the keys and adds nothing. It is neither scaled nor capped; -inf is no sink.
+/// [`attention`] with attention sinks: one logit for each query head, which every row of that head has as one more score.
+/// The value that belongs to it is 0, so it takes weight from the keys and adds nothing. It is neither scaled nor capped.
+/// A logit of -inf means no sink.
 ///
 /// ```
 /// use halfbyte_attention::{AttentionParams, KvCache, KvType, attention_with_sinks};
-/// use halfbyte_cpu_kernels::{Context, CpuVendor};
+/// use halfbyte_cpu_kernels::Context;
 /// use halfbyte_threadpool::ThreadPool;
 ///
 /// let pool = ThreadPool::new(1)?;
@@ -129,10 +130,10 @@ fn run(
             first_position: first,
             first: 0,
             n: rows * params.group(),
-            asks_ahead: asks_ahead(),
+            prefetch: prefetch_pays(),
         };
-        // 64 and 128 have loops of known length.
-        let call = Call { ctx, q, cache, queries, out: &Output::new(out) };
+        // Heads of 64 and 128 have kernels whose loops have a constant length.
+        let call = Call { ctx, q, cache, queries, out: DisjointMut::new(out) };
         match params.head_dim().div_ceil(LANES) {
             4 => call.run::<4>(),
             8 => call.run::<8>(),
@@ -142,10 +143,10 @@ fn run(
     Ok(())
 }
 
-/// Whether to ask for the next block of keys and values while one is read: on Intel's processors, where it brings
-/// decoding from 6.8 to 9.1 GB/s of the 10.9 that memory gives one thread (`docs/performance.md`). On Zen 4 each such
-/// request costs about 7 cycles, needed or not, and streams come as fast without.
-fn asks_ahead() -> bool {
+/// Whether kernels prefetch the next block of keys and values. They do on Intel's processors, where prefetching brings
+/// decoding from 6.8 to 9.1 GB/s of the 10.9 that memory gives one thread (`docs/performance.md`). On Zen 4 a prefetch
+/// costs about 7 cycles and brings nothing: the hardware prefetcher is as fast.
+fn prefetch_pays() -> bool {
     CpuVendor::of_this_machine() == CpuVendor::Intel
 }
 
@@ -155,9 +156,10 @@ struct Call<'a> {
     ctx: Context<'a>,
     q: &'a [f32],
     cache: &'a KvCache,
-    /// All of one key/value head.
+    /// All queries of key/value head 0; the other heads have as many.
     queries: Queries<'a>,
-    out: &'a Output<'a>,
+    /// All output rows. A tile takes the heads of its own queries.
+    out: DisjointMut<'a, f32>,
 }
 
 impl Call<'_> {
@@ -177,7 +179,8 @@ impl Call<'_> {
         });
     }
 
-    /// Few queries and many keys: every chunk of a key/value head's keys is an item, and then they are merged.
+    /// Shares the work by chunks of keys, for few queries and many keys: each chunk of a key/value head is an item, and a
+    /// second pass merges the records of the chunks.
     fn chunk_by_chunk<const VECTORS: usize>(self) {
         let Self { queries, cache, ctx, out, .. } = self;
         let (chunks, n_kv_heads) = (queries.all_chunks(), cache.n_kv_heads());
@@ -185,10 +188,10 @@ impl Call<'_> {
         let item_len = queries.n * record(vectors);
         let head_len = chunks.len() * item_len;
         with_parts(n_kv_heads * head_len, |parts| {
-            let records = Output::new(parts);
+            let records = DisjointMut::new(parts);
             self.share(ctx.pool.threads(), n_kv_heads * chunks.len(), |i| {
-                // SAFETY: item `i` has these records to itself.
-                let part = unsafe { records.head(i * item_len, item_len) };
+                // SAFETY: the parts of items are `item_len` long and as far apart, so those of two items share no record.
+                let part = unsafe { records.part(i * item_len, item_len) };
                 let (kv_head, chunk) = (i / chunks.len(), chunks.start + i % chunks.len());
                 self.tile::<VECTORS>(Queries { kv_head, ..queries }, Goal::Chunk(chunk, part));
             });
@@ -205,6 +208,7 @@ impl Call<'_> {
         });
     }
 
+    /// Calls `item` with `0..items`, on the pool unless `threads` is 1.
     fn share(self, threads: usize, items: usize, item: impl Fn(usize) + Sync) {
         if threads == 1 {
             (0..items).for_each(item);

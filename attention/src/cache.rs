@@ -5,9 +5,9 @@
 //! values   [kv head][position][a row]
 //! ```
 //!
-//! The positions of a head lie one after the other, so that attention streams through memory; a row's padding lets
-//! kernels read whole vectors and stays zero for the life of the cache, so it adds nothing to a dot product. Lanes of
-//! a panel that hold no position yet, or one that was given up, are read and not looked at.
+//! The positions of a head follow each other, so attention reads memory in order. Rows are padded so that kernels can
+//! read whole vectors; the padding is zero for the life of the cache and adds nothing to a dot product. Kernels also read
+//! the lanes of a panel that hold no position, or one that was truncated, and ignore what they find there.
 
 use crate::error::{Error, check_len, check_positive};
 use crate::rows::{Append, KvType, Order, Rows};
@@ -17,8 +17,8 @@ use halfbyte_cpu_kernels::simd::LANES;
 
 /// The keys and values of one layer, for the positions `0..len()`.
 ///
-/// All memory is reserved at once and zero, so the operating system commits a page only when the first position
-/// on it is written: a cache of 131,072 positions costs what is used of it.
+/// All memory is reserved at once, as zeros, so the operating system commits a page only when the first position
+/// on it is written: a cache for 131,072 positions takes as much physical memory as the positions written so far.
 ///
 /// ```
 /// use halfbyte_attention::{KvCache, KvType};
@@ -44,8 +44,8 @@ pub struct KvCache {
 
 /// Zeroed bytes that start on a cache line.
 ///
-/// The allocation itself has no alignment: allocators hand out lazily committed zeros for small alignments alone,
-/// and clear the memory by hand for larger ones.
+/// The allocation itself is not aligned to a line: allocators return lazily committed zeros for small alignments only,
+/// and clear the memory themselves for larger ones.
 struct Aligned {
     memory: Box<[u8]>,
     start: usize,
@@ -81,7 +81,7 @@ impl KvCache {
         check_positive("n_kv_heads", n_kv_heads)?;
         check_positive("head_dim", head_dim)?;
         check_positive("capacity", capacity)?;
-        // A row takes at most four bytes a number, padded, and a scale.
+        // Checks that `row_bytes` below cannot overflow: a row has at most four bytes a number, padded, and a scale.
         let bytes = head_dim
             .checked_next_multiple_of(2 * LANES)
             .and_then(|padded| padded.checked_mul(2 * size_of::<f32>()))
@@ -123,12 +123,12 @@ impl KvCache {
         Ok(())
     }
 
-    /// Forgets the positions from `len` on; does nothing if there are none.
+    /// Removes the positions from `len` on; does nothing if the cache has at most `len`.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Forgets all positions. The memory stays reserved, and committed where it was written.
+    /// Removes all positions. The memory stays reserved, and committed where it was written.
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -189,7 +189,7 @@ impl KvCache {
         self.len == 0
     }
 
-    /// Positions that it can hold.
+    /// Positions that the cache can hold.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity
@@ -220,7 +220,7 @@ impl KvCache {
         positions * self.n_kv_heads * self.kind.row_bytes(self.head_dim)
     }
 
-    /// The keys and the values of head `kv_head`, at all positions that were ever written.
+    /// The keys and the values of head `kv_head`, for all positions up to the capacity, written or not.
     pub(crate) fn head(&self, kv_head: usize) -> [Rows<'_>; 2] {
         let row_bytes = self.kind.row_bytes(self.head_dim);
         [(Order::Panels, &self.keys), (Order::Rows, &self.values)].map(|(order, plane)| {

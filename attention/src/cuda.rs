@@ -1,8 +1,8 @@
 //! The same problems on a GPU: from [`crate::AttentionParams`] to the kernels of [`halfbyte_cuda_kernels::attention`].
 //!
-//! The kernels take heads of 64, 128 or 256 numbers, queries in bf16 and caches in bf16 or e4m3; what they don't take they
-//! refuse by name before any work. Sinks are device memory there, one f32 a query head, and are not looked at: keep NaN
-//! out of them.
+//! The kernels take heads of 64, 128 or 256 numbers, queries in bf16 and caches in bf16 or e4m3. They refuse anything else
+//! with an error that names it, before any work. Sinks are device memory there, one f32 a query head, and their values are
+//! not checked: the caller keeps NaN out of them.
 //!
 //! ```
 //! use half::bf16;

@@ -1,4 +1,4 @@
-//! What a caller can get wrong.
+//! The error of every function of this crate.
 
 /// Why a call of this crate was refused. Nothing has been written when one is returned.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum Error {
         /// Which size.
         what: &'static str,
     },
-    /// The query heads can't be dealt out evenly to the key/value heads.
+    /// The number of query heads is not a multiple of the number of key/value heads.
     #[error("n_heads ({n_heads}) is not a multiple of n_kv_heads ({n_kv_heads})")]
     HeadGroups {
         /// Query heads.
@@ -61,7 +61,7 @@ pub enum Error {
         /// The bound.
         got: f32,
     },
-    /// A sink is NaN or +inf, which no sum of weights could hold.
+    /// A sink is NaN or +inf, with which the weights would have no finite sum.
     #[error("the sink of query head {head} must be finite or -inf, got {got}")]
     Sink {
         /// Which query head.
@@ -69,7 +69,7 @@ pub enum Error {
         /// Its logit.
         got: f32,
     },
-    /// The parameters and the cache disagree on a size.
+    /// The parameters and the cache have different sizes.
     #[error("{what}: the parameters say {expected}, the cache has {got}")]
     Shape {
         /// Which size.
@@ -79,7 +79,7 @@ pub enum Error {
         /// The cache's size.
         got: usize,
     },
-    /// The cache can't take so many more positions.
+    /// The cache has too little room for the positions to append.
     #[error("{rows} more positions do not fit into a cache of {capacity} that holds {len}")]
     Full {
         /// Positions that the cache can hold.
@@ -89,7 +89,7 @@ pub enum Error {
         /// Positions that were to be added.
         rows: usize,
     },
-    /// A query stands at a position whose key is not in the cache.
+    /// A query row is at a position whose key is not in the cache.
     #[error(
         "queries at positions {first} to {first} + {rows} need as many cached positions, the cache holds {len}"
     )]
@@ -101,7 +101,7 @@ pub enum Error {
         /// Positions that the cache holds.
         len: usize,
     },
-    /// A cache of this shape does not fit in memory.
+    /// There is not enough memory for a cache of this shape.
     #[error(
         "no memory for a cache of {capacity} positions, {n_kv_heads} heads of {head_dim} numbers in {kv_type}"
     )]

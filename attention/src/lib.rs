@@ -5,7 +5,6 @@ mod cache;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
-mod output;
 mod params;
 pub mod reference;
 mod rows;

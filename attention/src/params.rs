@@ -1,15 +1,16 @@
-//! The definition of an attention problem.
+//! The parameters of an attention layer.
 
 use crate::error::{Error, check_positive};
 use core::num::NonZero;
 use core::ops::Range;
 
-/// What is the same for every call of a layer: heads, their width, what becomes of a score, and which keys a row sees.
+/// The parameters of a layer's attention: its heads and their width, how scores are scaled and capped, and which keys a row
+/// sees. They come with each call, so layers of one model may differ in all of them.
 ///
 /// Query heads `g * i .. g * (i + 1)` read key/value head `i`, with `g = n_heads / n_kv_heads`: grouped-query
 /// attention, plain multi-head attention where `g` is 1, multi-query attention where `n_kv_heads` is 1.
 ///
-/// [`new`](Self::new) makes causal attention without window and cap, which `with_*` change:
+/// [`new`](Self::new) gives causal attention without a window or a cap; the `with_*` methods change that:
 ///
 /// ```text
 /// s       = scale * q . k
@@ -18,11 +19,13 @@ use core::ops::Range;
 ///           j <= p                     causal
 ///           every j                    with_causal(false)
 ///           p - window < j <= p        with_window(window): that many keys, the row's own counted
-///           |p - j| < window           both
+///           |p - j| < window           with_causal(false) and with_window(window)
 /// ```
 ///
-/// The cap comes before the mask: a key that is not seen weighs exactly 0. Positions count from 0, which is the first
-/// key. Attention sinks, one logit a query head, are learned and so handed over with a call, not kept here.
+/// The mask is applied after the cap: a key that a row does not see weighs exactly 0. Positions count from 0, the first
+/// key. Attention sinks, one logit a query head, are weights of the model and are an argument of
+/// [`attention_with_sinks`](crate::attention_with_sinks), not kept here. Bidirectional attention, as embedding models use
+/// it, is `with_causal(false)`: append all keys and values, then call with all rows.
 ///
 /// ```
 /// use core::num::NonZero;
@@ -68,19 +71,19 @@ impl AttentionParams {
         Ok(Self { n_heads, n_kv_heads, head_dim, scale, causal: true, window: None, soft_cap: None })
     }
 
-    /// The same, but rows see later keys too (`false`) or no later ones (`true`).
+    /// The same parameters, but rows see later keys too (`false`) or no later ones (`true`).
     #[must_use]
     pub const fn with_causal(self, causal: bool) -> Self {
         Self { causal, ..self }
     }
 
-    /// The same with keys seen only in a window of so many positions, the row's own counted; `None` is no window.
+    /// The same parameters with a sliding window of that many positions, the row's own counted; `None` means no window.
     #[must_use]
     pub const fn with_window(self, window: Option<NonZero<usize>>) -> Self {
         Self { window, ..self }
     }
 
-    /// The same with scores kept between `-soft_cap` and `soft_cap`; `None` is no cap.
+    /// The same parameters with scores kept between `-soft_cap` and `soft_cap`; `None` means no cap.
     ///
     /// # Errors
     /// [`Error::SoftCap`] if it is not a positive normal number.
@@ -109,7 +112,7 @@ impl AttentionParams {
         self.head_dim
     }
 
-    /// What every score is multiplied by.
+    /// The factor that dot products are multiplied by.
     #[must_use]
     pub const fn scale(&self) -> f32 {
         self.scale
@@ -121,13 +124,13 @@ impl AttentionParams {
         self.causal
     }
 
-    /// Positions that a row sees back from its own, which counts; `None` is all.
+    /// The size of the sliding window in positions, the row's own counted; `None` means no window.
     #[must_use]
     pub const fn window(&self) -> Option<NonZero<usize>> {
         self.window
     }
 
-    /// What bounds scores; `None` is nothing.
+    /// The bound of scores; `None` means no bound.
     #[must_use]
     pub const fn soft_cap(&self) -> Option<f32> {
         self.soft_cap
@@ -139,8 +142,8 @@ impl AttentionParams {
         self.n_heads / self.n_kv_heads
     }
 
-    /// The keys that a row at `position` sees of `len` there are. Empty if its window lies behind them all; both ends
-    /// never decrease with the position.
+    /// The keys that a row at `position` sees where there are `len` keys. The range is empty if the row's window lies
+    /// behind all keys. Neither end decreases as the position grows.
     #[must_use]
     pub fn visible(&self, position: usize, len: usize) -> Range<usize> {
         let own = position.saturating_add(1);
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_sees_what() {
+    fn rows_see_the_keys_of_mask_and_window() {
         let causal = AttentionParams::new(1, 1, 1, 1.0).unwrap();
         let all = causal.with_causal(false);
         for (params, window) in [(causal, 1), (causal, 3), (causal, 9), (all, 1), (all, 3), (all, 9)] {

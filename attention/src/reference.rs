@@ -1,17 +1,18 @@
-//! The plain f64 twin of [`attention`](crate::attention()): the formula, read off line by line. And what caches keep.
+//! The f64 twin of [`attention`](crate::attention()), written from its formula, and what a cache of each type keeps of a
+//! number.
 
 use crate::{AttentionParams, KvType};
 use half::{bf16, f16};
 use halfbyte_q8::{BlockQ8_0, GROUP, dequantize_row, quantize_row};
 
-/// Attention in f64, two passes over the keys of each head, no blocks.
+/// Attention in f64, in two passes over the keys of each head, without blocks.
 ///
 /// `q` is rows of `n_heads * head_dim` numbers, `k` and `v` rows of `n_kv_heads * head_dim`, one a position from
-/// position 0 on. Row `r` of `q` stands at position `first + r`; which keys it sees, and what becomes of a score, is
-/// [`AttentionParams`]'. The result has the shape of `q`. A head that sees no key, or none with a score above -inf,
+/// position 0 on. Row `r` of `q` is at position `first + r`; [`AttentionParams`] says which keys it sees and how
+/// scores are scaled and capped. The result has the shape of `q`. A head that sees no key, or none with a score above -inf,
 /// gives 0.
 ///
-/// A cache that rounds is compared with it by giving it [`kept`] keys and values.
+/// To compare with a cache that rounds, pass keys and values through [`kept`] first.
 ///
 /// # Panics
 /// If a slice is not whole rows, `k` and `v` differ in length, or attention is causal and a row's own position is not
@@ -31,7 +32,7 @@ pub fn attention(params: &AttentionParams, q: &[f32], k: &[f32], v: &[f32], firs
 }
 
 /// [`attention`] with a sink for every query head: one more score, of a key that every row sees and whose value is 0.
-/// A sink of -inf is none.
+/// A sink of -inf means no sink.
 ///
 /// # Panics
 /// As [`attention`], and if `sinks` is not `n_heads` long.
@@ -91,8 +92,8 @@ pub fn attention_with_sinks(
     out
 }
 
-/// The numbers that a cache of type `kind` holds when it was given `x`, rows of heads of `head_dim` numbers, by
-/// [`KvType`]'s rules. Codes of fp8 are found by looking at all of them.
+/// The numbers that a cache of type `kind` holds after it was given `x`, rows of heads of `head_dim` numbers, by
+/// [`KvType`]'s rules. The fp8 code of a number is found by comparing it with all codes.
 ///
 /// # Panics
 /// If `x` is not a whole number of heads.

@@ -1,13 +1,13 @@
-//! How the numbers of one head at one position, a *row*, are stored.
+//! The storage of a *row*: the numbers of one head at one position.
 //!
 //! ```text
 //! f32, f16, bf16   the numbers, zeros up to a multiple of 16
-//! q8               Q8_0 blocks: | f16 scale | 32 codes |, the last filled up with zeros
+//! q8               Q8_0 blocks: | f16 scale | 32 codes |, the last one padded with zeros
 //! fp8              | e4m3 codes, zeros up to a multiple of 16 | f32 scale |
 //! ```
 //!
-//! Values lie row after row. Keys lie in *panels* of sixteen positions, one position a lane, of as many bytes as their
-//! rows have: a number of the query then meets sixteen keys at once, and no lanes have to be folded.
+//! Values are stored row after row. Keys are stored in *panels* of sixteen positions, one position a lane, of as many bytes
+//! as sixteen rows: a number of the query is multiplied by sixteen keys at once, and no sum has to be folded over lanes.
 //!
 //! ```text
 //! f32, f16, bf16   number 0 of 16 positions | number 1 of 16 positions | ...
@@ -15,9 +15,9 @@
 //! fp8              code 0 of 16 positions | code 1 | ... | 16 scales
 //! ```
 //!
-//! Kernels compute with f32: blocks of rows are widened first, `code * scale` rounded to f32 where there is a scale.
-//! All types share the kernels that way, at the price of a pass over each block in a near cache. Only halves have a
-//! second way, into registers, for decode steps: theirs is the usual cache.
+//! Kernels compute with f32. Blocks of rows are widened to f32 first, into memory that stays in the L1 or L2 cache; where
+//! there is a scale, `code * scale` is rounded to f32. So all types share the kernels. For decode steps from an f16 cache,
+//! the most frequent case, there is a second path that widens in registers.
 
 use bytemuck::Pod;
 use core::mem::size_of;
@@ -32,18 +32,18 @@ use halfbyte_q8::{BlockQ8_0, GROUP, quantize_row};
 pub enum KvType {
     /// f32: exact, 4 bytes.
     F32,
-    /// IEEE half precision, 2 bytes: rounded to nearest even; magnitudes from 65520 on become infinite, those
-    /// below 2^-14 lose digits and those up to 2^-25 become zero.
+    /// IEEE half precision, 2 bytes, rounded to nearest even. Magnitudes from 65520 on become infinite, those
+    /// below 2^-14 lose digits, and those up to 2^-25 become zero.
     F16,
     /// bfloat16, 2 bytes: rounded to nearest even, 8 significant bits, the range of f32.
     Bf16,
     /// Q8_0, 34 bytes for 32 numbers of a head: codes of -127 to 127 times an f16 scale, as [`quantize_row`] chooses
     /// them. A group with NaN, infinity or a magnitude above 127 * 65504 reads as NaN throughout.
     Q8,
-    /// e4m3, 1 byte, and one f32 scale for a head's numbers at a position: the largest magnitude divided by 448, or 0 if
-    /// that is 0. Codes are the numbers divided by the scale, rounded to nearest even and no more than 448: a relative
-    /// error up to 1/16, an absolute one of 2^-10 scales for the smallest. Numbers with NaN or infinity among them all
-    /// read as NaN.
+    /// e4m3, 1 byte, and one f32 scale for the numbers of a head at a position: their largest magnitude divided by 448.
+    /// Codes are the numbers divided by the scale, rounded to nearest even and clamped to 448: the relative error is at most
+    /// 1/16, for the smallest numbers the absolute error at most 2^-10 times the scale. If a number is NaN or infinite, all
+    /// numbers of that head and position read as NaN.
     Fp8,
 }
 
@@ -85,8 +85,8 @@ impl KvType {
 
 /// A number that kernels load as f32.
 pub(crate) trait Element: Copy {
-    /// Whether blocks come from the cache as they are, and not through a near piece of memory: then the next one is asked
-    /// for while one is read.
+    /// Whether blocks are read from the KV cache itself and not from widened copies. Only then does prefetching the next
+    /// block make sense.
     const STREAMED: bool;
 
     /// Loads 16 numbers.
@@ -116,7 +116,7 @@ impl Element for f16 {
     }
 }
 
-/// How the numbers of several positions lie.
+/// The order in which the numbers of several positions are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     Rows,
@@ -124,7 +124,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    /// The positions that memory is reserved for where `capacity` are wanted.
+    /// The number of positions to reserve memory for, for a cache of `capacity` positions.
     pub(crate) const fn reserved(self, capacity: usize) -> usize {
         match self {
             Self::Rows => capacity,
@@ -133,7 +133,7 @@ impl Order {
     }
 }
 
-/// The numbers of one head, one position (or one panel of sixteen) after the other.
+/// The stored numbers of one head, position after position or panel after panel.
 #[derive(Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub(crate) kind: KvType,
@@ -143,15 +143,15 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The positions `range`, in panels from a multiple of sixteen up to one.
+    /// The positions `range`. In panels, the start is a multiple of sixteen, and the end is rounded up to one.
     #[inline(always)]
     fn part(self, range: (usize, usize)) -> Self {
         let end = if self.order == Order::Panels { range.1.next_multiple_of(LANES) } else { range.1 };
         Self { bytes: &self.bytes[range.0 * self.row_bytes..end * self.row_bytes], ..self }
     }
 
-    /// The positions `range` in the same order, as numbers padded to `vectors * 16` a position: in place if they are f32,
-    /// otherwise widened into `to`.
+    /// The positions `range` in the same order as f32, padded to `vectors * 16` numbers a position. An f32 cache gives its
+    /// own memory; the other types are widened into `to`.
     #[inline(always)]
     pub(crate) fn widened<'t, S: Simd>(
         self,
@@ -174,7 +174,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Widens all rows. A kernel of its own, so that it is compiled once for an ISA and not for every kind of tile.
+/// Widens all rows to f32. It is a kernel of its own so that it is compiled once for each ISA and not into every kind of
+/// tile.
 struct Widen<'a> {
     rows: Rows<'a>,
     stride: usize,
@@ -201,7 +202,7 @@ impl Kernel for Widen<'_> {
 }
 
 impl<'a> Rows<'a> {
-    /// The positions `range` of halves, as they are.
+    /// The positions `range` of an f16 cache, in its own memory.
     #[inline(always)]
     pub(crate) fn halves(self, range: (usize, usize)) -> &'a [f16] {
         bytemuck::cast_slice(self.part(range).bytes)
@@ -224,7 +225,7 @@ fn widen_bf16<S: Simd>(s: S, from: &[u16], to: &mut [f32]) {
     }
 }
 
-/// Q8_0 rows. The scales of sixteen blocks are widened together.
+/// Widens Q8_0 rows. The scales of sixteen blocks are widened together.
 #[inline(always)]
 fn widen_q8<S: Simd>(s: S, blocks: &[BlockQ8_0], row_bytes: usize, stride: usize, to: &mut [f32]) {
     let a_row = row_bytes / size_of::<BlockQ8_0>();
@@ -252,7 +253,7 @@ fn widen_q8<S: Simd>(s: S, blocks: &[BlockQ8_0], row_bytes: usize, stride: usize
     }
 }
 
-/// Rows of e4m3 codes with their scale behind them.
+/// Widens rows of e4m3 codes, each with its scale at the end.
 #[inline(always)]
 fn widen_fp8<S: Simd>(s: S, bytes: &[u8], row_bytes: usize, stride: usize, to: &mut [f32]) {
     for (row, to) in bytes.chunks_exact(row_bytes).zip(to.chunks_exact_mut(stride)) {
@@ -266,7 +267,7 @@ fn widen_fp8<S: Simd>(s: S, bytes: &[u8], row_bytes: usize, stride: usize, to: &
     }
 }
 
-/// Panels of Q8_0 rows.
+/// Widens panels of Q8_0 rows.
 #[inline(always)]
 fn widen_q8_panels<S: Simd>(s: S, bytes: &[u8], row_bytes: usize, stride: usize, to: &mut [f32]) {
     let blocks = row_bytes / size_of::<BlockQ8_0>();
@@ -287,7 +288,7 @@ fn widen_q8_panels<S: Simd>(s: S, bytes: &[u8], row_bytes: usize, stride: usize,
     }
 }
 
-/// Panels of e4m3 codes with their scales behind them.
+/// Widens panels of e4m3 codes, each with its scales at the end.
 #[inline(always)]
 fn widen_fp8_panels<S: Simd>(s: S, bytes: &[u8], row_bytes: usize, stride: usize, to: &mut [f32]) {
     for (panel, to) in bytes.chunks_exact(LANES * row_bytes).zip(to.chunks_exact_mut(LANES * stride)) {
@@ -302,12 +303,12 @@ fn widen_fp8_panels<S: Simd>(s: S, bytes: &[u8], row_bytes: usize, stride: usize
     }
 }
 
-/// The numbers of e4m3 codes but the NaNs, which no row holds: exponent bias 7, three digits.
+/// Decodes e4m3: exponent bias 7, three digits. The codes of NaN, which no row holds, decode to numbers.
 #[inline(always)]
 fn e4m3_to_f32<S: Simd>(s: S, codes: S::I32) -> S::F32 {
     let digits = s.shl::<20>(s.and(codes, s.splat_i32(0x7f)));
     let normal = s.from_bits(s.add_i32(digits, s.splat_i32((127 - 7) << 23)));
-    // Exponent 0 has no leading one and is scaled as exponent 1: `(1 + m / 8) * 2^-7` stands for `m / 8 * 2^-6`.
+    // Exponent 0 has no leading one and the scale of exponent 1: what decoded to `(1 + m / 8) * 2^-7` is `m / 8 * 2^-6`.
     let least = s.splat(2f32.powi(-6));
     let small = s.sub(s.add(normal, normal), least);
     let magnitude = s.select_lt(normal, least, small, normal);
@@ -319,7 +320,7 @@ fn e4m3_to_f32<S: Simd>(s: S, codes: S::I32) -> S::F32 {
 #[inline(always)]
 fn e4m3_from_f32(x: f32) -> u8 {
     let magnitude = x.abs().min(448.0);
-    // Below the least normal number codes count 2^-9: adding 2^23 rounds to a whole number of them.
+    // Below the least normal number a code is a multiple of 2^-9: adding 2^23 rounds to a whole number of those.
     let small = (magnitude * 512.0 + 8_388_608.0).to_bits() & 0xff;
     let bits = magnitude.to_bits();
     let rounded = (bits + 0x7_ffff + ((bits >> 20) & 1)) >> 20;
@@ -328,8 +329,8 @@ fn e4m3_from_f32(x: f32) -> u8 {
     code as u8 | ((x.to_bits() >> 24) as u8 & 0x80)
 }
 
-/// Writes the rows of `from`, which are `head_dim` numbers, `n_heads` a position, behind `len` positions of
-/// every head: `to` is heads of `capacity` positions.
+/// Appends rows to all heads: `from` has `n_heads` rows of `head_dim` numbers for each position; `to` has `n_heads` heads of
+/// `capacity` positions, of which `len` are in use.
 pub(crate) struct Append<'a> {
     pub(crate) kind: KvType,
     pub(crate) order: Order,
@@ -354,7 +355,7 @@ impl Kernel for Append<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let row_bytes = self.kind.row_bytes(self.head_dim);
-        // A row on its way to its lane; as f32, so that every type is aligned in it.
+        // A row in its stored form, before it is copied to its lane. It is f32 so that all types are aligned in it.
         let mut row = vec![0.0_f32; if self.order == Order::Panels { row_bytes.div_ceil(4) } else { 0 }];
         for (i, x) in self.from.chunks_exact(self.head_dim).enumerate() {
             let (position, head) = (self.len + i / self.n_heads, i % self.n_heads);
@@ -448,14 +449,14 @@ fn store_q8(x: &[f32], y: &mut [BlockQ8_0]) {
 fn store_fp8<S: Simd>(s: S, x: &[f32], y: &mut [u8]) {
     let (codes, scale) = y.split_at_mut(x.len().next_multiple_of(LANES));
     let mut largest = s.splat(0.0);
-    // A sum of `x - x` is 0 unless there is NaN or infinity.
-    let mut strange = s.splat(0.0);
+    // The sum of `x - x` is 0 if all numbers are finite and NaN otherwise.
+    let mut zero_or_nan = s.splat(0.0);
     for x in x.chunks(LANES) {
         let x = if x.len() == LANES { s.load_slice(x) } else { s.load_partial(x) };
         largest = s.max(largest, s.from_bits(s.and(s.to_bits(x), s.splat_i32(0x7fff_ffff))));
-        strange = s.add(strange, s.sub(x, x));
+        zero_or_nan = s.add(zero_or_nan, s.sub(x, x));
     }
-    let divisor = s.reduce_max(largest) / 448.0 + s.reduce_add(strange);
+    let divisor = s.reduce_max(largest) / 448.0 + s.reduce_add(zero_or_nan);
     if divisor > 0.0 {
         for (x, y) in x.iter().zip(&mut *codes) {
             *y = e4m3_from_f32(x / divisor);

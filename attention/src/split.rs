@@ -1,24 +1,27 @@
-//! How the queries of a call are dealt out to threads. Decides the speed alone.
+//! How the queries of a call are shared among threads. The result does not depend on it, only the speed.
 
 use crate::tile::MAX_QUERIES;
 
-/// Items of work: each some consecutive queries of one key/value head.
+/// The items of work of a call, each being some consecutive queries of one key/value head.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Split {
     /// Queries of a key/value head.
     queries: usize,
     n_kv_heads: usize,
-    /// The first so many heads are cut into tiles of `tile` queries, the others into tiles of `last_tile`.
+    /// The number of heads that are cut into tiles of `tile` queries; the heads after them are cut into tiles of
+    /// `last_tile`.
     even_heads: usize,
     tile: usize,
     last_tile: usize,
 }
 
 impl Split {
-    /// Few queries (a decode step) stay together, for they share each load of a key; only the heads that are left
-    /// when every thread has had the same number of them are cut, into as many tiles as there are threads for.
-    /// Many queries make tiles of [`MAX_QUERIES`], smaller if that leaves fewer than three tiles a thread, for
-    /// later rows see more keys than earlier ones.
+    /// Splits the work of a call.
+    ///
+    /// With few queries (a decode step) a head is one tile, because its queries share each load of a key. Only the heads
+    /// that remain after every thread has the same number of them are cut, into as many tiles as there are threads for
+    /// each. Many queries are cut into tiles of [`MAX_QUERIES`], or smaller ones if there were fewer than three tiles a
+    /// thread: later rows see more keys than earlier ones, so tiles differ in their work.
     pub(crate) fn new(queries: usize, n_kv_heads: usize, threads: usize) -> Self {
         let (tile, last_tile) = if threads == 1 {
             (MAX_QUERIES, MAX_QUERIES)
@@ -43,8 +46,8 @@ impl Split {
 
     /// The key/value head, the first query and the number of queries of item `i`.
     ///
-    /// A head's tiles follow each other, so that its keys stay in a shared cache; the later queries, which see more
-    /// keys, come first, so that the last items to be claimed are short.
+    /// The tiles of a head follow each other, so that its keys stay in a shared cache. Later queries come first: they see
+    /// more keys, and so the items that are claimed last are the short ones.
     pub(crate) fn item(self, i: usize) -> (usize, usize, usize) {
         let even = self.even_heads * self.queries.div_ceil(self.tile);
         let (i, head, tile) =

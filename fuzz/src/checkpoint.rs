@@ -84,7 +84,7 @@ fn check(data: &[u8], default: &Value) {
         }
         match source::open(folder.path()) {
             Ok(file) => {
-                decode(&*file);
+                decode(&**file);
                 _ = Transformer::new(file.clone()).map(|model| model.bytes_per_token());
             }
             Err(error) => assert!(!error.to_string().is_empty()),

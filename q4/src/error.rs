@@ -1,4 +1,4 @@
-//! What can be wrong with an argument.
+//! The error of every function of this crate.
 
 /// Why a call of this crate was refused. Nothing has been written when one is returned.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
@@ -17,15 +17,15 @@ pub enum Error {
     Length {
         /// Which argument.
         what: &'static str,
-        /// The length the other arguments call for.
+        /// The length that the other arguments require.
         expected: usize,
-        /// The length that came.
+        /// The length it has.
         got: usize,
     },
-    /// No format has groups of this size.
+    /// MLX affine groups cannot have this size.
     #[error("affine groups have 32, 64 or 128 weights, not {got}")]
     GroupSize {
-        /// The size that came.
+        /// The size given.
         got: usize,
     },
     /// A weight is NaN or infinite.
@@ -46,7 +46,7 @@ pub enum Error {
         /// Its importance.
         value: f32,
     },
-    /// Weights of several rows do not make whole rows.
+    /// The number of weights is not a whole number of rows.
     #[error("expected whole rows of {columns} weights, got {got} weights")]
     NotWholeRows {
         /// Weights in a row.
@@ -66,7 +66,7 @@ pub enum Error {
         /// The number.
         value: f64,
     },
-    /// Damped second moments that have no Cholesky factor.
+    /// The damped second moments have no Cholesky factor.
     #[error("second moments with damping {damping} are not positive definite: expected more damping")]
     NotPositiveDefinite {
         /// The damping that was added, as a share of the mean of the diagonal.
@@ -90,12 +90,12 @@ pub enum Error {
     },
 }
 
-/// `Ok` when a slice has the length that the other arguments call for.
+/// [`Error::Length`] unless `got == expected`.
 pub(crate) fn check_len(what: &'static str, expected: usize, got: usize) -> Result<(), Error> {
     if expected == got { Ok(()) } else { Err(Error::Length { what, expected, got }) }
 }
 
-/// `Ok` when every weight of a row of groups of `size` is finite.
+/// [`Error::NonFinite`] for the first weight that is not finite, in a row of groups of `size`.
 pub(crate) fn check_finite(x: &[f32], size: usize) -> Result<(), Error> {
     match x.iter().position(|v| !v.is_finite()) {
         None => Ok(()),

@@ -4,18 +4,18 @@
 //! the error is then `sum(x x) - sum(x q)^2 / sum(q q)`. `sum(x x)` is the same for every choice of
 //! codes, so the best codes are those with the largest *gain* `sum(x q)^2 / sum(q q)`.
 //!
-//! Four rules, worst to best:
+//! There are four rules, from worst to best:
 //!
-//! * [`max7_group`]: `d = max|x| / 7`, codes -7..=7. Symmetric; the code -8 stays unused.
-//! * [`max_rule_group`]: the biggest weight becomes -8 exactly, which gives the scale its sign. What
-//!   GGUF writers do. A weight as big and of the other sign would be 8 and is clipped to 7.
+//! * [`max7_group`]: `d = max|x| / 7`, codes -7..=7. It is symmetric and leaves the code -8 unused.
+//! * [`max_rule_group`]: the biggest weight becomes -8 exactly, which gives the scale its sign. This is the
+//!   rule of GGUF writers. A weight as big and of the other sign would be 8 and is clipped to 7.
 //! * [`fit_group`]: twenty tries, each refitted by least squares. Over the recorded groups of
 //!   `goldens/q4_groups.json` its total error is at most 0.6% above the least that any scale gives, for
-//!   every kind of group; for a single group it can be 17%. Against max/7 it is 0.69 on Gaussian
-//!   groups, 0.71 on Laplacian ones.
-//! * [`optimal_group`]: every scale there is, by enumeration.
+//!   every kind of group; for a single group it can be 17% above. It is 0.69 times the error of max/7 on
+//!   Gaussian groups and 0.71 times on Laplacian ones.
+//! * [`optimal_group`]: the best of all scales, by enumeration.
 //!
-//! Sums are kept in f64: the error is a small difference of large numbers.
+//! Sums are f64, because the error is a small difference of large numbers.
 
 use crate::GROUP;
 pub use crate::optimal::optimal_group;
@@ -37,7 +37,7 @@ impl GroupFit {
         Self { scale, codes, sse: squared_error(x, scale, &codes) }
     }
 
-    /// What the rules return when there is no scale to choose: `None` when there is one.
+    /// The result for a group without a scale to choose (all zeros, or not all finite); `None` for other groups.
     pub(crate) fn degenerate(x: &[f32; GROUP]) -> Option<Self> {
         if x.iter().any(|v| !v.is_finite()) {
             Some(Self { scale: 0.0, codes: [0; GROUP], sse: f64::NAN })
@@ -64,12 +64,12 @@ pub(crate) fn biggest(x: &[f32; GROUP]) -> f32 {
     x.iter().fold(0.0f32, |best, &v| if v.abs() > best.abs() { v } else { best })
 }
 
-/// The code of a weight in steps of a tried scale.
+/// The code of the weight `v` for a scale whose reciprocal is `inv`.
 fn code(v: f64, inv: f64) -> f64 {
     round_clamped_f64(v * inv, -8.0, 7.0)
 }
 
-/// `sum(a b)` of a multiple of eight products: eight sums side by side, so that the additions need not wait for each other.
+/// `sum(a b)` of a multiple of eight products, in eight partial sums, so that no addition waits for the one before it.
 pub(crate) fn dot<const N: usize>(a: &[f64; N], b: &[f64; N]) -> f64 {
     let mut sums = [0.0; 8];
     for (a, b) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
@@ -128,7 +128,7 @@ pub fn fit_group(x: &[f32; GROUP]) -> GroupFit {
 pub(crate) fn fit_group_weighted(x: &[f32; GROUP], w: &[f64; GROUP]) -> GroupFit {
     GroupFit::degenerate(x).unwrap_or_else(|| {
         let max = f64::from(biggest(x));
-        // Where the biggest weight lands, in steps.
+        // The places of the biggest weight, in steps of the scale.
         let places = (71..90).map(|tenths| -f64::from(tenths) / 10.0).chain([7.0 * max.signum()]);
         let wide = x.map(f64::from);
         let wx = std::array::from_fn(|i| w[i] * wide[i]);
@@ -139,7 +139,7 @@ pub(crate) fn fit_group_weighted(x: &[f32; GROUP], w: &[f64; GROUP]) -> GroupFit
             let codes = wide.map(|v| code(v, inv));
             let wq = std::array::from_fn(|i| w[i] * codes[i]);
             let (xq, qq) = (dot(&wx, &codes), dot(&wq, &codes));
-            // NaN, which no comparison prefers, when nothing with a code has importance.
+            // The gain is NaN when no weight with a code other than 0 has importance; the comparison is false then.
             let gain = xq * xq / qq;
             if gain > best.0 {
                 best = (gain, xq / qq, inv);

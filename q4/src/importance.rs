@@ -1,8 +1,8 @@
-//! Rows of f32 weights to blocks, some columns mattering more than others.
+//! Quantizers for rows whose columns differ in importance.
 //!
-//! Minimised is `sum(importance * (x - w)^2)` of each group, as decoded. With `importance` the mean
-//! square of the activation that a column is multiplied by, that is the expected squared error of the
-//! output when activations are uncorrelated.
+//! They minimise `sum(importance * (x - w)^2)` of each group, as decoded. If `importance` is the mean
+//! square of the activation that a column is multiplied by, this is the expected squared error of the
+//! output for uncorrelated activations.
 //!
 //! A group whose importances are all equal is quantized as if they were 1, so that equal importances
 //! give the bytes of the unweighted writer whatever their value.
@@ -12,17 +12,17 @@ use crate::least_squares::improve;
 use crate::quantize::{check_q4_0_row, check_q4_1_row, fit_block_weighted, optimal_block, q4_1_block};
 use crate::{BlockQ4_0, BlockQ4_1, GROUP, pack_nibbles};
 
-/// What a weighted writer has to say about a row it has written.
+/// The report of a weighted quantizer about a row.
 #[must_use = "groups without importance are quantized with equal ones, which the caller may not want"]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Weighted {
-    /// Groups whose importances were all 0, and that were quantized with equal ones instead.
+    /// The number of groups whose importances were all 0, which were quantized with equal ones instead.
     pub uniform_groups: usize,
 }
 
 impl Weighted {
-    /// What the squares of a group are weighted by. Takes note of a group without importance.
+    /// The weights of the squares of a group. Counts the groups whose importances are all 0.
     pub(crate) fn weights<const N: usize>(&mut self, importance: &[f32; N]) -> [f64; N] {
         let equal = importance.iter().all(|&v| v == importance[0]);
         self.uniform_groups += usize::from(equal && importance[0] == 0.0);
@@ -30,7 +30,7 @@ impl Weighted {
     }
 }
 
-/// `Ok` when there is one finite importance of at least 0 for each weight.
+/// Checks that there is one finite importance of at least 0 for each weight.
 pub(crate) fn check_importance(importance: &[f32], columns: usize) -> Result<(), Error> {
     check_len("importance", columns, importance.len())?;
     match importance.iter().position(|v| !v.is_finite() || *v < 0.0) {
@@ -53,11 +53,11 @@ fn write<B>(
     report
 }
 
-/// Q4_0 with fitted scales, [`q4_row_fit`](crate::q4_row_fit) for columns of unequal importance.
+/// Q4_0 with fitted scales: [`q4_row_fit`](crate::q4_row_fit) for columns of unequal importance.
 ///
 /// `x`: weights, a whole number of groups of 32. `importance`: one number of at least 0 for each of them.
 /// `out`: `x.len() / 32` blocks. The weighted squared error of every group, as decoded, is at most
-/// that of [`q4_row_fit`](crate::q4_row_fit), whose bytes equal importances give. A group
+/// that of [`q4_row_fit`](crate::q4_row_fit), whose bytes result from equal importances. A group
 /// whose importances are all 0 gets equal ones; the report counts them.
 ///
 /// # Errors
@@ -82,11 +82,11 @@ pub fn q4_row_fit_weighted(x: &[f32], importance: &[f32], out: &mut [BlockQ4_0])
     Ok(write(groups, importance, out, fit_block_weighted))
 }
 
-/// Q4_0 with the best scale there is, [`q4_row_optimal`](crate::q4_row_optimal) for columns of unequal
+/// Q4_0 with the best scale: [`q4_row_optimal`](crate::q4_row_optimal) for columns of unequal
 /// importance.
 ///
 /// Shapes and report as for [`q4_row_fit_weighted`]. No f16 scale gives a group a smaller weighted squared
-/// error, as decoded, but for the rounding of f64 sums; it is never more than any other writer's.
+/// error, as decoded, except for the rounding of f64 sums; the error is never more than that of another Q4_0 quantizer here.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Q4_K and Q6_K, read only: many public GGUF files mix these 256-weight super-blocks in.
+//! Q4_K and Q6_K, read only: many public GGUF files contain these super-blocks of 256 weights.
 //!
 //! # Q4_K, 144 bytes
 //!
@@ -24,7 +24,7 @@
 //! weight 128 h + i + 96   low[64 h + i + 32] >> 4,                bits 6, 7
 //! ```
 //!
-//! The layouts are those of ggml; the tests hold them against the `gguf` Python package.
+//! The layouts are those of ggml; the tests compare them with the `gguf` Python package.
 
 use bytemuck::{Pod, Zeroable};
 use half::f16;

@@ -2,7 +2,7 @@
 //!
 //! For given codes the best line through the points `(code, weight)` has a closed form. Its two parameters are
 //! then rounded to their stored type, the scale first and the bias for the scale as stored, and codes are
-//! chosen anew for what is stored. Everything is judged by the error as decoded, so a result is never worse
+//! chosen again for what is stored. Candidates are compared by the error as decoded, so a result is never worse
 //! than the one it started from.
 
 use crate::affine::AffineScale;
@@ -32,7 +32,7 @@ impl<S, const N: usize> Line<S, N> {
     }
 }
 
-/// A group to be quantized, and what all fits to it have in common.
+/// A group to be quantized, with the values that all fits to it need.
 struct Group<'a, const N: usize> {
     x: [f64; N],
     w: &'a [f64; N],
@@ -40,9 +40,9 @@ struct Group<'a, const N: usize> {
     total: f64,
     /// The weighted mean of `x`.
     mean: f64,
-    /// `w (x - mean)`: the sums of a group far from zero would cancel.
+    /// `w (x - mean)`; without the mean, the sums of a group far from zero would cancel.
     wx: [f64; N],
-    /// The most that a code may decode to.
+    /// The largest magnitude that a code may decode to.
     limit: f64,
 }
 
@@ -55,20 +55,20 @@ impl<const N: usize> Group<'_, N> {
     }
 
     /// Scale and bias by least squares for given codes, as stored, and the codes nearest to the weights
-    /// for them. When all codes that matter are equal there is no such scale, and `step` is kept. `None` when the
-    /// stored type has no such parameters.
+    /// for them. When all codes of weights with importance are equal there is no such scale, and `step` is kept. `None` when
+    /// the parameters are out of the range of the stored type.
     fn refit<S: AffineScale>(&self, codes: &[f64; N], step: f64) -> Option<Line<S, N>> {
         let mean = dot(self.w, codes) / self.total;
         let q = codes.map(|q| q - mean);
         let wq = std::array::from_fn(|i| self.w[i] * q[i]);
         let (xq, qq) = (dot(&self.wx, &q), dot(&wq, &q));
-        // Equal codes leave a variance of 0 but for the rounding of their mean.
+        // With equal codes the variance is 0 except for the rounding of their mean.
         let scale = S::from_f64(if qq > 1e-24 * self.total { xq / qq } else { step });
         // The bias for the scale as stored.
         let d = f64::from(scale.to_f32());
         let bias = S::from_f64(self.mean - d * mean);
         let m = f64::from(bias.to_f32());
-        // Code 15 and its product, the largest there are, whether or not it is used. Infinite where a parameter is.
+        // The largest product and sum: those of code 15, whether or not it is used. They are infinite if a parameter is.
         let reach = (15.0 * d).abs().max((15.0 * d + m).abs());
         if d == 0.0 || !m.is_finite() || reach.is_nan() || reach > self.limit {
             return None;
@@ -98,7 +98,7 @@ pub(crate) fn improve<S: AffineScale, const N: usize>(
     let group = Group { x, w, total, mean, wx, limit: limit.into() };
     let mut best = group.line(scale, bias, codes.map(f64::from));
     if hi > lo {
-        // How many steps the range is cut into: fewer leave codes unused, more clip the far end.
+        // The number of steps that the range is divided into: fewer than 15 leave codes unused, more clip the far end.
         for quarters in 48..=68 {
             let inv = f64::from(quarters) / 4.0 / (hi - lo);
             let from_lo = x.map(|v| round_clamped_f64((v - lo) * inv, 0.0, 15.0));
@@ -107,7 +107,7 @@ pub(crate) fn improve<S: AffineScale, const N: usize>(
             best.keep_better(group.refit(&from_hi, 1.0 / inv));
         }
     }
-    // Each round either lowers the error or is the last; sixteen are more than ever matter.
+    // A round that does not lower the error is the last. The limit of sixteen is never reached in practice.
     for _ in 0..16 {
         let before = best.error;
         best.keep_better(group.refit(&best.codes, f64::from(best.scale.to_f32())));

@@ -5,7 +5,7 @@
 //!           code of weight i+16  code of weight i       i = 0..16
 //! ```
 //!
-//! The halves of a group lie side by side, not its neighbours: one mask and one shift of 16 bytes
+//! A byte holds two weights that are half a group apart, not two neighbours: one mask and one shift of 16 bytes
 //! give the codes of 32 consecutive weights in order.
 
 use crate::GROUP;

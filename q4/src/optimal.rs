@@ -6,9 +6,9 @@
 //! is the least-squares one. So the at most 240 breakpoints of each sign, sorted, visit every
 //! assignment of nearest codes; each changes `sum(w x q)` by `w |x|` and `sum(w q q)` by `w (2k + 1)`.
 //!
-//! The same sweep finds the best scale among the f16s. Let `d` be that one, with its nearest codes. For
-//! those codes the error is a parabola in the scale, least on the f16s at the one nearest to its
-//! vertex; so looking, for every assignment, at the f16 nearest to its refitted scale is enough.
+//! The same sweep finds the best f16 scale. For given codes the error is a parabola in the scale, so among
+//! the f16s it is least at the one nearest to the vertex. The best f16 scale is therefore, for one of the
+//! assignments, the f16 nearest to the refitted scale, and the sweep looks at all of these.
 
 use half::f16;
 
@@ -16,7 +16,7 @@ use crate::GROUP;
 use crate::fit::GroupFit;
 use crate::rounding::nearest_f16;
 
-/// The code of weight `index` leaves magnitude `from` at `t = at`.
+/// A breakpoint: the code of weight `index` changes from magnitude `from` to `from + 1` at `t = at`.
 #[derive(Clone, Copy)]
 struct Breakpoint {
     at: f64,
@@ -24,7 +24,7 @@ struct Breakpoint {
     from: u8,
 }
 
-/// One assignment of codes: its sums, and the way back to it.
+/// One assignment of codes: its sums, and what is needed to compute the codes again.
 #[derive(Clone, Copy)]
 struct Assignment {
     sign: f64,
@@ -53,7 +53,7 @@ fn with_breakpoints<R>(x: &[f32; GROUP], sign: f64, f: impl FnOnce(&[Breakpoint]
         }
     }
     let points = &mut points[..n];
-    // The index settles ties, so that the order does not depend on the sort.
+    // Ties are ordered by the index, so that the order does not depend on the sort algorithm.
     points.sort_unstable_by(|a, b| a.at.total_cmp(&b.at).then(a.index.cmp(&b.index)));
     f(points)
 }
@@ -66,7 +66,7 @@ fn sweep(x: &[f32; GROUP], w: &[f64; GROUP], mut visit: impl FnMut(Assignment)) 
             for (i, point) in points.iter().enumerate() {
                 xq += w[point.index] * f64::from(x[point.index]).abs();
                 qq += w[point.index] * f64::from(2 * point.from + 1);
-                // 0 while only weights without importance have moved.
+                // It is 0 as long as only codes of weights without importance have changed.
                 if qq > 0.0 {
                     visit(Assignment { sign, xq, qq, passed: i + 1 });
                 }
@@ -78,8 +78,8 @@ fn sweep(x: &[f32; GROUP], w: &[f64; GROUP], mut visit: impl FnMut(Assignment)) 
 /// The optimum: the least squared error over every scale of either sign, codes rounded to nearest and
 /// clamped to -8..=7, the scale then refitted by least squares.
 ///
-/// Some ten times the time of [`fit_group`](crate::fit::fit_group): a yardstick, and for quantizing where
-/// time does not matter. The scale is not rounded. A group with a NaN or an infinity has no answer: scale 0, codes 0, `sse` NaN.
+/// It takes about ten times as long as [`fit_group`](crate::fit::fit_group); use it offline, and to judge the other
+/// rules. The scale is not rounded. A group with a NaN or an infinity has no answer: scale 0, codes 0, `sse` NaN.
 ///
 /// ```
 /// use halfbyte_q4::fit::{fit_group, optimal_group};
@@ -108,7 +108,7 @@ pub fn optimal_group(x: &[f32; GROUP]) -> GroupFit {
             codes[point.index] += if up { 1 } else { -1 };
         }
     });
-    // The sums once more: those of the sweep carry the rounding of every step before.
+    // The sums are computed again, because those of the sweep contain the rounding errors of all steps before.
     let (mut xq, mut qq) = (0.0, 0.0);
     for (&x, &q) in x.iter().zip(&codes) {
         xq += f64::from(x) * f64::from(q);
@@ -123,7 +123,7 @@ pub(crate) fn optimal_stored_scale(x: &[f32; GROUP], w: &[f64; GROUP]) -> Option
     let limit = f16::MAX.to_f64();
     let (mut most, mut best) = (0.0, None);
     sweep(x, w, |at| {
-        // No scale gains more than the unrounded one: most assignments end here.
+        // No f16 scale gains more than the unrounded one, so most assignments are skipped here.
         if at.xq * at.xq / at.qq <= most {
             return;
         }

@@ -1,8 +1,8 @@
-//! Rows of f32 weights to blocks.
+//! Quantizers from rows of f32 weights to blocks.
 //!
-//! A scale is stored in f16. Its rounding is harmless for most groups and ruinous for some: below
-//! 2^-14 an f16 loses bits, down to a single one at 2^-24, and a Q4_1 minimum far from zero may be
-//! stored several steps from where it was. So:
+//! Scales are stored in f16. For most groups that rounding is harmless. It is not where the scale is below
+//! 2^-14, where an f16 loses bits, down to a single one at 2^-24, nor for a Q4_1 minimum far from zero, which may be
+//! stored several steps from its value. So:
 //!
 //! * [`q4_row`], [`q4_row_fit`] and [`q4_row_optimal`] choose codes for the scale as stored.
 //! * [`q4_row_max`] and [`q4_1_row`] write what GGUF writers write, codes for the unrounded
@@ -11,7 +11,7 @@
 //!   groups get their scale rounded up, so that it still reaches the biggest weight, and codes for
 //!   what is stored.
 //!
-//! A row is checked whole before anything is written.
+//! The whole row is checked before anything is written.
 
 use half::f16;
 
@@ -35,7 +35,7 @@ fn f16_reaching(d: f32) -> f16 {
     }
 }
 
-/// The block of a stored scale and signed codes; plain zeros when it says no more than that.
+/// The block of a stored scale and signed codes; [`BlockQ4_0::ZERO`] if it decodes to zeros.
 fn block_q4_0(scale: f16, codes: [i8; GROUP]) -> BlockQ4_0 {
     if scale.to_f32() == 0.0 || codes == [0; GROUP] {
         return BlockQ4_0::ZERO;
@@ -100,14 +100,14 @@ fn best_block(
 }
 
 fn fit_block(x: &[f32; GROUP]) -> BlockQ4_0 {
-    // The search minimises the error of the unrounded scale. What is stored is compared once more:
-    // with the max rule, and with a grid of quarters of the biggest weight, an exact f16 if that
-    // weight is, on which the groups of ternary and other coarse models lie without error.
+    // The search minimises the error of the unrounded scale. The block with the rounded scale is compared
+    // with two others: that of the max rule, and that of a quarter of the biggest weight, which is exact for
+    // groups of ternary and other coarse models whose biggest weight is an f16.
     let tries = [nearest_f16(fit_group(x).scale), f16::from_f32(biggest(x) / 4.0)];
     best_block(x, &EQUAL, max_rule_block(x), tries)
 }
 
-/// [`fit_block`] for the weighted error, of which that of `fit_block` itself is a bound.
+/// [`fit_block`] for the weighted error, which is never more than that of the block of `fit_block`.
 pub(crate) fn fit_block_weighted(x: &[f32; GROUP], w: &[f64; GROUP]) -> BlockQ4_0 {
     let first = fit_block(x);
     if *w == EQUAL {
@@ -120,12 +120,13 @@ pub(crate) fn fit_block_weighted(x: &[f32; GROUP], w: &[f64; GROUP]) -> BlockQ4_
 
 /// The block of the best f16 scale.
 pub(crate) fn optimal_block(x: &[f32; GROUP], w: &[f64; GROUP]) -> BlockQ4_0 {
-    // The other writers' blocks are no better but for rounding, which this takes out of the promise.
+    // The enumeration is at least as good as the other quantizers except for rounding; comparing with their blocks makes
+    // it so in every case.
     let best = better_block(x, w, fit_block_weighted(x, w), max7_block(x));
     let Some(scale) = optimal_stored_scale(x, w) else {
         return best;
     };
-    // In f64: an f32 quotient may land on a tie that is none, which the optimum would feel.
+    // In f64, because an f32 quotient may be rounded to a tie, and the codes would not be the best ones.
     let codes = x.map(|v| round_clamped_f64(f64::from(v) / scale.to_f64(), -8.0, 7.0) as i8);
     better_block(x, w, best, block_q4_0(scale, codes))
 }
@@ -170,7 +171,7 @@ fn check_row(x: &[f32], out: usize) -> Result<&[[f32; GROUP]], Error> {
     Ok(groups)
 }
 
-/// `Ok` when a parameter of a group has a place among the f16s.
+/// [`Error::Overflow`] if a parameter of a group is beyond the largest f16.
 fn check_f16(group: usize, what: &'static str, value: f32) -> Result<(), Error> {
     if value.abs() <= F16_MAX {
         Ok(())
@@ -241,14 +242,15 @@ pub fn q4_row_max(x: &[f32], out: &mut [BlockQ4_0]) -> Result<(), Error> {
     q4_0_row(x, out, 8.0, max_rule_block)
 }
 
-/// Q4_0 with fitted scales: [`fit_group`]'s search, the codes then chosen for the scale as stored.
+/// Q4_0 with fitted scales: [`fit_group`]'s search in f64, after which codes are chosen for the scale as stored.
+///
+/// `halfbyte_cpu_kernels::quantize_q4_0_fit` is the same search in f32 arithmetic, vectorised and on all threads of a pool:
+/// it is much faster and meant for whole models. Its bytes may differ from those of this function where two tries have
+/// nearly equal errors; its squared error is within a few millionths of this one's.
 ///
 /// Shapes as for [`q4_row`]. The squared error of every group, as decoded, is at most that of
 /// [`q4_row_max`]. The scale may be negative. A group of multiples of a quarter of its biggest weight
 /// (ternary weights, say) is reproduced exactly when that weight is an f16 of magnitude 2^-12 or more.
-///
-/// It sums in f64, on the calling thread. `quantize_q4_0_fit` of `halfbyte-cpu-kernels` makes the same search in f32 with SIMD
-/// and threads, which is faster for whole tensors; its bytes differ in groups where two scales are almost equally good.
 ///
 /// # Errors
 ///
@@ -268,10 +270,10 @@ pub fn q4_row_fit(x: &[f32], out: &mut [BlockQ4_0]) -> Result<(), Error> {
     q4_0_row(x, out, 8.0, fit_block)
 }
 
-/// Q4_0 with the best scale there is, found by enumeration: a yardstick, and for offline use.
+/// Q4_0 with the best scale, found by enumeration. It is slow: for offline use, and to compare the others with.
 ///
-/// Shapes as for [`q4_row`]. No f16 scale gives a group a smaller squared error, as decoded, but for the
-/// rounding of f64 sums; it is never more than that of [`q4_row_fit`], [`q4_row_max`] or [`q4_row`]. See
+/// Shapes as for [`q4_row`]. No f16 scale gives a group a smaller squared error, as decoded, except for the
+/// rounding of f64 sums. The error is never more than that of [`q4_row_fit`], [`q4_row_max`] or [`q4_row`]. See
 /// [`optimal_group`](crate::fit::optimal_group) for the unrounded scale.
 ///
 /// # Errors

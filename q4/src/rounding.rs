@@ -1,8 +1,8 @@
-//! Rounding: to whole numbers by one addition, and to the f16s.
+//! Rounding to whole numbers by one addition, and rounding to f16.
 //!
 //! Near 1.5 * 2^23 neighbouring f32s are 1 apart, so adding that number rounds the sum to a whole
 //! number, ties to even, and subtracting it again is exact. `round_ties_even` gives the same, but is a
-//! call into the C library on x86-64 without SSE4.1, and keeps the loop around it from vectorising.
+//! call into the C library on x86-64 without SSE4.1, and prevents the vectorisation of loops around it.
 //! Clamping first, between whole numbers, changes no result and keeps the argument small.
 
 use half::f16;
@@ -19,11 +19,11 @@ pub(crate) fn round_clamped_f64(v: f64, low: f64, high: f64) -> f64 {
     v.max(low).min(high) + SHIFT - SHIFT
 }
 
-/// `v` in f32, rounded to odd: when it is none of the f32s, the one of its two neighbours whose last bit is 1.
+/// `v` as f32, rounded to odd: if `v` is no f32, the result is the one of its two neighbours whose last bit is 1.
 ///
-/// Rounded once more, to nearest and to a type with at least two bits less (f16, bf16), that is what rounding
-/// `v` itself gives: an odd last bit is on no tie, and on the right side of any. (`half` converts an f64 by
-/// its top half alone, and then a number just past the middle of two f16s may become the farther one.)
+/// Rounding the result to nearest, to a type with at least two bits less (f16, bf16), gives the same as rounding
+/// `v` itself: an odd last bit is never on a tie, and always on the same side of it as `v`. (`half` converts an f64 by
+/// its upper 32 bits alone, so a number just past the middle of two f16s may become the farther one.)
 pub(crate) fn odd_f32(v: f64) -> f32 {
     let near = v as f32;
     let back = f64::from(near);
@@ -46,12 +46,12 @@ mod tests {
     use super::*;
     use half::bf16;
 
-    /// Rounding to nearest, ties to even, held to its definition: on, next to and near every middle of two
-    /// neighbours of a type of 16 bits, `last` the bits of its largest number.
+    /// Compares `nearest` with the definition of rounding to nearest, ties to even: on, next to and near the middle of any
+    /// two neighbours of a 16-bit type whose largest number has the bits `last`.
     fn check_nearest(last: u16, decode: impl Fn(u16) -> f64, nearest: impl Fn(f64) -> u16) {
         for low in 0..=last {
             let at = decode(low);
-            // Past the largest number the rule goes as if another one followed.
+            // Beyond the largest number the rule is applied as if another number followed.
             let next = if low < last { decode(low + 1) } else { 2.0 * at - decode(low - 1) };
             let middle = (at + next) / 2.0;
             let even = low + (low & 1);

@@ -1,22 +1,22 @@
-//! The kernel: a tile of queries that share a key/value head, against all the keys that they may see.
+//! The kernel: attention of a tile of queries, which share a key/value head, to all keys that they see.
 //!
-//! A *query* is here one row's vector of one head. Keys are taken in blocks of 64, at the absolute positions
-//! 0, 64, 128, ..., and a block serves all queries of the tile before the next one, four queries (a *quad*) at
-//! a time:
+//! Here a *query* is the vector of one row and one head. Keys are processed in blocks of 64, which start at the absolute
+//! positions 0, 64, 128, and so on. All queries of the tile go through a block before the next one begins, four queries
+//! (a *quad*) at a time:
 //!
 //! ```text
 //!            block 0   block 1   block 2
 //! query 0    xxxxxxxx  xxx                 scores -> soft cap -> online softmax -> weighted values
-//! query 1    xxxxxxxx  xxxx                a query's row of x is all that its output depends on:
-//! query 2    xxxxxxxx  xxxxx               which queries share the quad or the tile, which registers
-//! query 3    xxxxxxxx  xxxxxx              and which thread do the work is invisible in the bits
+//! query 1    xxxxxxxx  xxxx                The output of a query depends on its own row of x only,
+//! query 2    xxxxxxxx  xxxxx               to the bit: not on the other queries of the quad or the
+//! query 3    xxxxxxxx  xxxxxx              tile, not on the registers, not on the thread.
 //! ```
 //!
-//! Eight blocks are a *chunk*, which starts from nothing; chunks are merged in order, by the thread that made them
-//! or, where the chunks of one head are dealt out to several threads, after them all. It is the same sum either way.
+//! Eight blocks are a *chunk*, whose partial sums start from zero. Chunks are merged in order: by the thread that computed
+//! them or, where several threads share the chunks of a head, after all of them are done. Both give the same sum.
 //!
-//! The formulas, with the order of every sum, are in `scores`, `soft_cap`, `softmax`, `values` and `state`; queries are
-//! multiplied by the scale first, and in the end outputs are divided by the folded sum of weights.
+//! The formulas, with the order of every sum, are in `scores`, `soft_cap`, `softmax`, `values` and `state`. Queries are
+//! multiplied by the scale first; at the end outputs are divided by the sum of weights.
 
 #![allow(clippy::needless_range_loop, reason = "one index runs over several arrays of registers")]
 
@@ -28,10 +28,10 @@ mod softmax;
 mod state;
 mod values;
 
-use crate::output::Output;
 use crate::rows::{Element, KvType, Rows};
 use half::f16;
 use halfbyte_cpu_kernels::simd::{Kernel, LANES, Simd};
+use halfbyte_threadpool::DisjointMut;
 use scores::scores;
 use soft_cap::SoftCap;
 use softmax::Softmax;
@@ -42,55 +42,56 @@ pub(crate) use queries::Queries;
 pub(crate) use scratch::{Scratch, with_parts, with_scratch};
 pub(crate) use state::record;
 
-/// Keys of a block. Part of the definition of the result: the running maximum moves at block ends.
+/// The number of keys in a block. The bits of the result depend on it: the running maximum changes between blocks.
 const BLOCK: usize = 64;
-/// Keys of a chunk. Part of the definition of the result, too: every chunk has sums of its own.
+/// The number of keys in a chunk. The bits of the result depend on it: every chunk has partial sums of its own.
 pub(crate) const CHUNK: usize = 8 * BLOCK;
-/// Queries that go through a block together.
+/// The number of queries that go through a block together.
 const QUAD: usize = 4;
-/// The most queries of a tile: with 64-wide heads their state takes 40 KiB, which leaves most of an L2 cache to keys.
+/// The largest number of queries in a tile. With heads of 64 numbers their state takes 40 KiB, which leaves most of an L2
+/// cache to keys.
 pub(crate) const MAX_QUERIES: usize = 64;
 
 /// One logit for each query head, if there are any.
 pub(crate) type Sinks<'a> = Option<&'a [f32]>;
 
-/// Scores of a quad with a block, then its weights.
+/// The scores of a quad with a block, which the softmax then replaces by weights.
 #[repr(align(64))]
 struct Weights([[f32; BLOCK]; QUAD]);
 
-/// Whether sixteen vectors and some operands fit in registers, so that four queries can share each loaded key.
+/// Whether sixteen vectors and their operands fit in registers, so that four queries can share each loaded key.
 #[inline(always)]
 const fn register_rich<S: Simd>() -> bool {
     S::FLOAT_TILE >= 16
 }
 
-/// What becomes of a tile.
+/// Where the results of a tile go.
 pub(crate) enum Goal<'a> {
-    /// All chunks, to the output rows; the tile has its queries' heads to itself.
-    Output(&'a Output<'a>),
-    /// One chunk, to the records of the queries.
+    /// The merged result of all chunks goes to the output rows. No other tile writes the heads of its queries.
+    Output(DisjointMut<'a, f32>),
+    /// The result of one chunk goes to these records, one a query.
     Chunk(usize, &'a mut [f32]),
 }
 
-/// A tile.
+/// A tile, ready to run.
 ///
 /// `VECTORS` is the number of 16-lane vectors of a head, or 0 where it is only known at run time.
 pub(crate) struct Tile<'a, const VECTORS: usize> {
-    /// At least 1, at most [`MAX_QUERIES`].
+    /// From 1 to [`MAX_QUERIES`] queries.
     pub(crate) queries: Queries<'a>,
     /// All query rows.
     pub(crate) q: &'a [f32],
-    /// The key/value head's keys: at least as many as the last query sees.
+    /// The keys of the key/value head, at least as many as the last query sees.
     pub(crate) keys: Rows<'a>,
-    /// Its values, alike.
+    /// Its values, as many.
     pub(crate) values: Rows<'a>,
-    /// Of this many vectors a head.
+    /// Working memory for heads of that many vectors.
     pub(crate) scratch: Scratch<'a>,
     pub(crate) goal: Goal<'a>,
 }
 
 impl<const VECTORS: usize> Tile<'_, VECTORS> {
-    /// Scales the queries.
+    /// Copies the queries to working memory, scaled and padded.
     #[inline(always)]
     fn begin<S: Simd>(&mut self, s: S, vectors: usize) {
         let stride = vectors * LANES;
@@ -106,7 +107,7 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         }
     }
 
-    /// Takes the tile's queries through the blocks of chunk `chunk`, from the state "no key seen" on.
+    /// Processes the blocks of chunk `chunk`; `records` becomes the state of every query for that chunk alone.
     #[inline(always)]
     fn chunk<S: Simd>(&mut self, s: S, vectors: usize, chunk: usize, records: &mut [f32]) {
         for record in records.chunks_exact_mut(record(vectors)) {
@@ -119,7 +120,7 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         let values_memory = core::mem::take(&mut self.scratch.values);
         for start in (first / BLOCK * BLOCK..last).step_by(BLOCK) {
             let range = (start, last.min(start + BLOCK));
-            // One quad reads every number once, and halves are widened faster in registers.
+            // One quad reads every number once, and then f16 is widened faster in registers than through memory.
             if VECTORS > 0 && queries.n <= QUAD && self.keys.kind == KvType::F16 {
                 let block: (&[f16], &[f16]) = (self.keys.halves(range), self.values.halves(range));
                 self.block(s, vectors, start, block, records);
@@ -132,7 +133,7 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         (self.scratch.keys, self.scratch.values) = (keys_memory, values_memory);
     }
 
-    /// Takes the tile's queries through the block at position `start`.
+    /// Processes the block at position `start` for all queries of the tile.
     #[inline(always)]
     fn block<S: Simd, E: Element>(
         &self,
@@ -153,7 +154,7 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         }
     }
 
-    /// Takes the queries `first .. first + L` through a block, and returns `L`.
+    /// Processes a block for the queries `first .. first + L`, and returns `L`.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "a part of `block`, for each number of queries")]
     fn quad<S: Simd, E: Element, const L: usize>(
@@ -166,7 +167,7 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         records: &mut [f32],
         weights: &mut Weights,
     ) -> usize {
-        let (stride, record, ahead) = (vectors * LANES, record(vectors), self.queries.asks_ahead);
+        let (stride, record, prefetch) = (vectors * LANES, record(vectors), self.queries.prefetch);
         let mut seen = [(0, 0); L];
         // The keys that any query sees, and those that all see.
         let (mut any, mut all) = ((BLOCK, 0), (0, BLOCK));
@@ -191,7 +192,7 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         let (keys, values) = (&keys[..panels.1 * LANES * stride], &values[..any.1 * stride]);
         let from = panels.0 * LANES;
         // SAFETY: `q` has `L` and `keys` has `16 * panels.1` times `vectors * 16` elements; at most four panels are a block.
-        unsafe { scores::<S, E, L>(s, stride, q.as_ptr(), keys.as_ptr(), panels, ahead, weights) };
+        unsafe { scores::<S, E, L>(s, stride, q.as_ptr(), keys.as_ptr(), panels, prefetch, weights) };
         if let Some(cap) = self.queries.params.soft_cap() {
             s.vectorize(SoftCap { cap, scores: &mut weights.0[..L], from, to: any.1 });
         }
@@ -205,7 +206,8 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
             }
         }
         let (v, o) = (values.as_ptr(), records.as_mut_ptr());
-        // First what some queries see before `all`, then `all`, then what some see behind it: for each query key by key.
+        // First the keys before `all` that some queries see, then `all`, then the keys after it that some queries see. So every
+        // query adds its values in the order of the keys.
         for behind in [false, true] {
             for i in 0..L {
                 let part = if behind {
@@ -217,13 +219,15 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
                     // SAFETY: record `i` is one of the `L`.
                     let o = unsafe { o.add(i * record) };
                     // SAFETY: a record is at `o`, and `part.1 <= any.1` values are at `v`; `i < L <= QUAD`.
-                    unsafe { add_values::<S, E, 1>(s, vectors, weights, i, part, [alpha[i]], v, o, ahead) };
+                    unsafe {
+                        add_values::<S, E, 1>(s, vectors, weights, i, part, [alpha[i]], v, o, prefetch)
+                    };
                     alpha[i] = s.splat(1.0);
                 }
             }
             if !behind && all.0 < all.1 {
                 // SAFETY: `L` records are at `o`, and `all.1 <= any.1` values at `v`; `L <= QUAD`.
-                unsafe { add_values::<S, E, L>(s, vectors, weights, 0, all, alpha, v, o, ahead) };
+                unsafe { add_values::<S, E, L>(s, vectors, weights, 0, all, alpha, v, o, prefetch) };
                 alpha = [s.splat(1.0); L];
             }
         }
@@ -265,15 +269,17 @@ impl<const VECTORS: usize> Kernel for Tile<'_, VECTORS> {
         }
         if let Goal::Output(out) = self.goal {
             for (i, record) in total.chunks_exact_mut(record).enumerate() {
-                // SAFETY: the tile has the heads of its queries to itself, and this is the only borrow of this one.
-                let to = unsafe { out.head(queries.offset(i), queries.params.head_dim()) };
+                // SAFETY: every query has a head of `head_dim` numbers of its own in the output, every query is in one tile,
+                // and this slice of query `i` is gone before the next one is made.
+                let to = unsafe { out.part(queries.offset(i), queries.params.head_dim()) };
                 State::of(record).finish(s, queries.sink(i), to);
             }
         }
     }
 }
 
-/// Adds the record of chunk `chunk` to the `total` of a query that sees `chunks`, those before it being in there.
+/// Merges the record of chunk `chunk` into `total`, the merged record of the earlier chunks, if the query sees that chunk:
+/// it sees `chunks`.
 #[inline(always)]
 fn add_chunk<S: Simd>(
     s: S,
@@ -289,14 +295,15 @@ fn add_chunk<S: Simd>(
     }
 }
 
-/// The records of all chunks of a key/value head's queries, chunk after chunk, to the output.
+/// Merges the records of all chunks of a key/value head's queries and writes the output.
 pub(crate) struct Merge<'a> {
     pub(crate) queries: Queries<'a>,
+    /// The records of all queries for the first chunk, for the second, and so on.
     pub(crate) records: &'a [f32],
-    /// One record.
+    /// Working memory for one record.
     pub(crate) total: &'a mut [f32],
-    /// All output rows; nobody else has these queries' heads.
-    pub(crate) out: &'a Output<'a>,
+    /// All output rows; no other item writes these queries' heads.
+    pub(crate) out: DisjointMut<'a, f32>,
 }
 
 impl Kernel for Merge<'_> {
@@ -312,8 +319,9 @@ impl Kernel for Merge<'_> {
             for (chunk, records) in queries.all_chunks().zip(self.records.chunks_exact(queries.n * record)) {
                 add_chunk(s, queries.chunks(i), chunk, self.total, &records[i * record..][..record]);
             }
-            // SAFETY: nobody else has the heads of these queries, and this is the only borrow of this one.
-            let to = unsafe { self.out.head(queries.offset(i), queries.params.head_dim()) };
+            // SAFETY: every query has a head of `head_dim` numbers of its own in the output, one item merges all chunks of a
+            // key/value head's queries, and this slice of query `i` is gone before the next one is made.
+            let to = unsafe { self.out.part(queries.offset(i), queries.params.head_dim()) };
             State::of(self.total).finish(s, queries.sink(i), to);
         }
     }

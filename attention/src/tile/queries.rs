@@ -1,10 +1,10 @@
-//! Which queries a tile has, where they lie, and what they see.
+//! The queries of a tile: which they are, where they are stored, and which keys they see.
 
 use super::{CHUNK, Sinks};
 use crate::params::AttentionParams;
 use core::ops::Range;
 
-/// Some consecutive queries of one key/value head, counted row by row and, within a row, head by head.
+/// Consecutive queries of one key/value head. Queries are numbered row by row and, within a row, head by head.
 #[derive(Clone, Copy)]
 pub(crate) struct Queries<'a> {
     pub(crate) params: AttentionParams,
@@ -16,14 +16,16 @@ pub(crate) struct Queries<'a> {
     pub(crate) kv_head: usize,
     /// Position of query row 0.
     pub(crate) first_position: usize,
+    /// The number of the first query.
     pub(crate) first: usize,
+    /// How many queries there are.
     pub(crate) n: usize,
-    /// Whether to ask for the next block of keys and values while one is read.
-    pub(crate) asks_ahead: bool,
+    /// Whether to prefetch the next block of keys and values.
+    pub(crate) prefetch: bool,
 }
 
 impl Queries<'_> {
-    /// Which query head query `i` is of.
+    /// The query head of query `i`.
     #[inline(always)]
     fn head(&self, i: usize) -> usize {
         self.kv_head * self.params.group() + (self.first + i) % self.params.group()
@@ -36,21 +38,21 @@ impl Queries<'_> {
         (row * self.params.n_heads() + self.head(i)) * self.params.head_dim()
     }
 
-    /// The keys that query `i` sees; both ends are never below those of the query before it.
+    /// The keys that query `i` sees. Neither end is less than that of the query before it.
     #[inline(always)]
     pub(super) fn visible(&self, i: usize) -> Range<usize> {
         let row = (self.first + i) / self.params.group();
         self.params.visible(self.first_position + row, self.len)
     }
 
-    /// The chunks of keys that query `i` sees some of.
+    /// The chunks of keys of which query `i` sees at least one key.
     #[inline(always)]
     pub(super) fn chunks(&self, i: usize) -> Range<usize> {
         let seen = self.visible(i);
         if seen.is_empty() { 0..0 } else { seen.start / CHUNK..seen.end.div_ceil(CHUNK) }
     }
 
-    /// The chunks that any query sees some of.
+    /// The chunks of keys of which any query sees at least one key.
     pub(crate) fn all_chunks(&self) -> Range<usize> {
         let (first, last) = (self.visible(0), self.visible(self.n - 1));
         let range = first.start / CHUNK..last.end.div_ceil(CHUNK);

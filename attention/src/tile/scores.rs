@@ -1,16 +1,16 @@
-//! Scores: the dot products of up to four queries with the keys of a block.
+//! The scores: dot products of up to four queries with the keys of a block.
 //!
-//! Keys are in panels, a key a lane. A score is the sum of two chains of fused multiply-adds started at zero, one over
-//! the even numbers of the head and one over the odd ones, the even one first.
+//! Keys are in panels, one key a lane. A score is the sum of two chains of fused multiply-adds that start at zero: one over
+//! the even numbers of the head plus one over the odd ones.
 
 use super::{BLOCK, QUAD, Weights, register_rich};
 use crate::rows::Element;
 use halfbyte_cpu_kernels::simd::{LANES, Simd};
 
-/// Panels of a block.
+/// The number of panels in a block.
 const PANELS: usize = BLOCK / LANES;
 
-/// Scores of `L` queries, `stride` elements each and one after the other at `q`, with the keys of the panels
+/// Computes the scores of `L` queries, `stride` elements each and one after the other at `q`, with the keys of the panels
 /// `panels.0 .. panels.1` of a block, whose first panel is at `k`: `out[i][16 * p..][..16]` for query `i` and panel `p`.
 ///
 /// # Safety
@@ -23,17 +23,17 @@ pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
     q: *const f32,
     k: *const E,
     (first, last): (usize, usize),
-    ahead: bool,
+    prefetch: bool,
     out: &mut Weights,
 ) {
     debug_assert!(last <= PANELS && L <= QUAD);
     let mut panel = first;
-    // As many sums as registers hold, and chains enough for a single query.
+    // As many sums as fit in registers; a single query needs four panels for enough independent sums.
     macro_rules! panels {
         ($n:literal) => {
             while last - panel >= $n {
                 // SAFETY: the caller's promise; these panels are among the readable ones.
-                unsafe { some::<S, E, L, $n>(s, stride, q, k, panel, ahead, out) };
+                unsafe { some::<S, E, L, $n>(s, stride, q, k, panel, prefetch, out) };
                 panel += $n;
             }
         };
@@ -59,7 +59,7 @@ unsafe fn some<S: Simd, E: Element, const L: usize, const P: usize>(
     q: *const f32,
     k: *const E,
     panel: usize,
-    ahead: bool,
+    prefetch: bool,
     out: &mut Weights,
 ) {
     let mut totals = [[s.splat(0.0); P]; L];
@@ -71,8 +71,8 @@ unsafe fn some<S: Simd, E: Element, const L: usize, const P: usize>(
             for j in 0..P {
                 // SAFETY: the sixteen numbers `d` of panel `panel + j`.
                 let p = unsafe { k.add(((panel + j) * stride + d) * LANES) };
-                // Even and odd numbers of halves share a line.
-                if E::STREAMED && ahead && parity == 0 {
+                // An even number of an f16 panel and the odd one after it share a cache line.
+                if E::STREAMED && prefetch && parity == 0 {
                     s.prefetch(p.wrapping_add(BLOCK * stride).cast());
                 }
                 // SAFETY: as above.

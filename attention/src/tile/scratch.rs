@@ -1,4 +1,4 @@
-//! Working memory of a thread: what a tile keeps between blocks, and what a call keeps between its two passes.
+//! The working memory of a thread: what a tile keeps between blocks, and what a call keeps between its two passes.
 
 use super::{BLOCK, MAX_QUERIES, record};
 use bytemuck::{Pod, Zeroable};
@@ -12,17 +12,17 @@ struct Line([f32; LANES]);
 
 thread_local! {
     static MEMORY: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
-    /// Apart, because a call holds it while its thread works on tiles.
+    /// Separate from `MEMORY`, because a call keeps it borrowed while its thread works on tiles.
     static PARTS: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The slices of a tile whose heads are `vectors` vectors. Contents are left over from earlier tiles.
+/// The slices that a tile with heads of `vectors` vectors needs. They hold leftovers of earlier tiles.
 pub(crate) struct Scratch<'a> {
     /// The queries, scaled and padded: `MAX_QUERIES * vectors * 16`.
     pub(crate) queries: &'a mut [f32],
     /// The records of a chunk: `MAX_QUERIES`.
     pub(crate) chunk: &'a mut [f32],
-    /// The records of all chunks up to there.
+    /// The merged records of the chunks so far.
     pub(crate) total: &'a mut [f32],
     /// A widened block of keys: `BLOCK * vectors * 16`.
     pub(crate) keys: &'a mut [f32],
@@ -50,7 +50,7 @@ pub(crate) fn with_scratch<R>(vectors: usize, f: impl FnOnce(Scratch<'_>) -> R) 
     })
 }
 
-/// Calls `f` with `len` numbers of this thread, left over from earlier calls.
+/// Calls `f` with `len` numbers of this thread's memory, which hold leftovers of earlier calls.
 pub(crate) fn with_parts<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
     PARTS.with_borrow_mut(|memory| f(grown(memory, len)))
 }

@@ -1,13 +1,13 @@
-//! The bound of scores: `cap * tanh(x / cap)`.
+//! The soft cap of scores: `cap * tanh(x / cap)`.
 
 use super::BLOCK;
 use halfbyte_cpu_kernels::simd::{Kernel, LANES, Simd, exp};
 
-/// Bounds the scores with the keys `from .. to` of a block, `from` being a multiple of 16. The numbers behind them, up to
-/// a whole vector, become others.
+/// Caps the scores of the keys `from .. to` of a block; `from` is a multiple of 16. Numbers after them, up to a whole
+/// vector, change, too.
 pub(super) struct SoftCap<'a> {
     pub(super) cap: f32,
-    /// Of some queries.
+    /// The scores of one or more queries.
     pub(super) scores: &'a mut [[f32; BLOCK]],
     pub(super) from: usize,
     pub(super) to: usize,

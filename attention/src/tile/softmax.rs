@@ -1,11 +1,11 @@
-//! The online softmax of one query over one block.
+//! The online softmax: one step, for one query and one block.
 //!
-//! With `m` the largest score so far and `l` the sum of the weights so far, in sixteen lanes by key modulo 16, a
-//! block with scores `x` does
+//! `m` is the largest score so far, and `l` the sum of the weights so far, in sixteen lanes by key modulo 16. A block with
+//! scores `x` changes them:
 //!
 //! ```text
 //! m'    = max(m, x[0], x[1], ..)
-//! alpha = exp(m - m')                  what earlier blocks have to be multiplied by
+//! alpha = exp(m - m')                  the factor for the results of earlier blocks
 //! p[j]  = exp(x[j] - m')               the block's weights
 //! l     = l * alpha + p[0..16] + p[16..32] + ..
 //! ```
@@ -14,10 +14,10 @@ use super::BLOCK;
 use super::state::finite_or_zero;
 use halfbyte_cpu_kernels::simd::{Kernel, LANES, Simd, exp};
 
-/// Turns the scores of the keys `seen.0 .. seen.1` into weights in place and gives `alpha`. A kernel of its own, so
-/// that it is compiled once for an ISA and not for every kind of tile.
+/// Replaces the scores of the keys `seen.0 .. seen.1` by weights and returns `alpha`. It is a kernel of its own so that it
+/// is compiled once for each ISA and not into every kind of tile.
 pub(super) struct Softmax<'a> {
-    /// What lies around the keys seen becomes weights of 0 up to whole vectors.
+    /// The weights of keys outside `seen` become 0, as far as they share a vector with keys inside.
     pub(super) scores: &'a mut [f32; BLOCK],
     /// `seen.0 < seen.1 <= BLOCK`.
     pub(super) seen: (usize, usize),
@@ -43,7 +43,7 @@ impl Kernel for Softmax<'_> {
         let largest = s.reduce_max(largest);
         let new = if *max > largest { *max } else { largest };
         let base = s.splat(finite_or_zero(new));
-        // Seldom does a late block raise the maximum; without a change the formula gives exactly 1.
+        // Late blocks rarely raise the maximum. If it stays, the formula gives exactly 1, and `exp` can be skipped.
         let unchanged = *max == new && new.is_finite();
         let alpha = if unchanged { s.splat(1.0) } else { exp(s, s.sub(s.splat(*max), base)) };
         let mut sum = s.mul(s.load_slice(sums), alpha);

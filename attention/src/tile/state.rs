@@ -1,27 +1,27 @@
-//! What is known of a query after some of its keys, and how that of two parts of its keys becomes one.
+//! The state of a query after some of its keys, and how the states after two ranges of keys are merged.
 //!
 //! ```text
 //! record:  | o: the weighted values, a head wide | l: the sums of weights, 16 lanes | m: the largest score, 15 unused |
 //! ```
 //!
-//! Records of consecutive chunks of keys are merged in order, `a` being what came before and `c` the next one:
+//! Records of consecutive chunks of keys are merged in order. `a` is the merged record of the earlier chunks, `c` the record
+//! of the next one:
 //!
 //! ```text
 //! m = max(m_a, m_c)
-//! l = exp(m_c - m) * l_c + exp(m_a - m) * l_a          o alike, the second product rounded, the first fused
+//! l = exp(m_c - m) * l_c + exp(m_a - m) * l_a          the second product rounded, the first fused; the same for o
 //! ```
 //!
-//! Nothing before is nothing to merge with: the first chunk that a query sees is taken as it is, and a chunk that it
-//! sees nothing of is left out.
+//! The record of the first chunk that a query sees is copied unchanged; chunks of which it sees no key are skipped.
 
 use halfbyte_cpu_kernels::simd::{LANES, Simd, exp};
 
-/// Elements of a record for heads of `vectors * 16`.
+/// The number of elements of a record, for heads of `vectors * 16` elements.
 pub(crate) const fn record(vectors: usize) -> usize {
     (vectors + 2) * LANES
 }
 
-/// A record, taken apart.
+/// The parts of a record.
 pub(super) struct State<'a> {
     pub(super) outputs: &'a mut [f32],
     pub(super) sums: &'a mut [f32],
@@ -37,7 +37,7 @@ impl<'a> State<'a> {
         Self { outputs, sums, max: &mut max[0] }
     }
 
-    /// No key seen.
+    /// Sets the state before the first key.
     #[inline(always)]
     pub(super) fn reset(self) {
         self.outputs.fill(0.0);
@@ -45,7 +45,7 @@ impl<'a> State<'a> {
         *self.max = f32::NEG_INFINITY;
     }
 
-    /// Adds the record of the next chunk.
+    /// Merges the record of the next chunk into this one.
     #[inline(always)]
     pub(super) fn merge<S: Simd>(self, s: S, next: &[f32]) {
         let (before, largest) = (*self.max, next[next.len() - LANES]);
@@ -72,7 +72,7 @@ impl<'a> State<'a> {
             let sink = exp(s, s.sub(s.splat(sink), base));
             total = s.to_array(s.fma(s.splat(total), share, sink))[0];
         } else if total == 0.0 {
-            // The largest score weighs 1, so there was none above -inf.
+            // The largest score has weight 1, so every score was -inf.
             to.fill(0.0);
             return;
         }
@@ -84,14 +84,15 @@ impl<'a> State<'a> {
     }
 }
 
-/// What differences are taken to: where every score up to here is -inf, 0, which makes weights of 0 and not NaN.
+/// The number that is subtracted from scores: the maximum, or 0 where every score so far is -inf, so that weights become 0
+/// and not NaN.
 #[inline(always)]
 pub(super) fn finite_or_zero(max: f32) -> f32 {
     if max == f32::NEG_INFINITY { 0.0 } else { max }
 }
 
 /// `x`, with every NaN replaced by the quiet NaN of positive sign and empty payload: which NaN an operation
-/// returns is the one thing that instruction sets disagree about.
+/// returns differs between instruction sets.
 #[inline(always)]
 fn one_nan<S: Simd>(s: S, x: S::F32) -> S::F32 {
     let nan = s.splat(f32::from_bits(0x7fc0_0000));

@@ -1,7 +1,7 @@
-//! Weighted values: what a block adds to the outputs of up to four queries.
+//! The weighted values: what a block adds to the outputs of up to four queries.
 //!
-//! `o = o * alpha`, then `o = p[j] * v[j] + o`, fused, key after key: one chain an element, whatever the
-//! registers that hold it.
+//! For each element, `o = o * alpha`, then `o = p[j] * v[j] + o`, fused, key after key. The order does not depend on how
+//! elements are assigned to registers.
 
 use super::{BLOCK, Weights, record, register_rich};
 use crate::rows::Element;
@@ -24,15 +24,17 @@ pub(super) unsafe fn add_values<S: Simd, E: Element, const L: usize>(
     alpha: [S::F32; L],
     v: *const E,
     o: *mut f32,
-    ahead: bool,
+    prefetch: bool,
 ) {
     let mut d = 0;
-    // Columns of `WIDTH` vectors: as many sums as registers hold.
+    // Columns of `$width` vectors: as many sums as fit in registers.
     macro_rules! columns {
         ($width:literal) => {
             while vectors - d >= $width {
                 // SAFETY: the caller's promise; the column ends inside the head.
-                unsafe { column::<S, E, L, $width>(s, vectors, weights, first, keys, alpha, v, o, ahead, d) };
+                unsafe {
+                    column::<S, E, L, $width>(s, vectors, weights, first, keys, alpha, v, o, prefetch, d)
+                };
                 d += $width;
             }
         };
@@ -61,7 +63,7 @@ unsafe fn column<S: Simd, E: Element, const L: usize, const C: usize>(
     alpha: [S::F32; L],
     v: *const E,
     o: *mut f32,
-    ahead: bool,
+    prefetch: bool,
     d: usize,
 ) {
     let mut sums = [[s.splat(0.0); C]; L];
@@ -78,8 +80,8 @@ unsafe fn column<S: Simd, E: Element, const L: usize, const C: usize>(
         for c in 0..C {
             // SAFETY: vector `d + c` lies inside value `j`.
             let p = unsafe { v.add((j * vectors + d + c) * LANES) };
-            // Two vectors of halves are a line.
-            if E::STREAMED && ahead && c % 2 == 0 {
+            // Two vectors of f16 are one cache line.
+            if E::STREAMED && prefetch && c % 2 == 0 {
                 s.prefetch(p.wrapping_add(BLOCK * vectors * LANES).cast());
             }
             // SAFETY: as above, all 16 elements of it.

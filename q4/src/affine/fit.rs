@@ -1,8 +1,8 @@
 //! Affine groups with scale and bias by least squares.
 //!
-//! The layout is MLX's and the bytes are read like any others; only the rule that finds them is another.
-//! MLX's makes zero a code and chooses codes for parameters that are not rounded yet. Here the line through the
-//! group is what lowers the squared error of the group as stored, `scale * code + bias`.
+//! The layout is that of MLX, and every reader of it reads the result; only the rule that chooses scale and bias differs.
+//! MLX's rule makes zero a code and chooses codes for parameters that are not rounded yet. This one minimises the
+//! squared error of the group as stored, `scale * code + bias`.
 
 use super::{AffineScale, GroupSize, check_row, code, pack8, parameters};
 use crate::error::Error;
@@ -102,7 +102,7 @@ fn write_groups<S: AffineScale, const N: usize>(
         };
         let (s, b) = parameters(x);
         let rule = (S::from_f32(s), S::from_f32(b), x.map(|v| code(v, s, b)));
-        // MLX decodes in the stored type, in which nothing may become infinite.
+        // MLX decodes in the stored type, where no result may be infinite.
         let best = improve(x, &w, rule, S::LIMIT);
         for (word, codes) in packed.iter_mut().zip(best.codes().as_chunks::<8>().0) {
             *word = pack8(codes);

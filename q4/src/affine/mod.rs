@@ -178,7 +178,7 @@ pub fn quantize_row<S: AffineScale>(
     Ok(())
 }
 
-/// `Ok` when the slices have the lengths of a row and MLX's rule can hold each of its groups.
+/// Checks the lengths of the slices of a row, and that its parameters by MLX's rule are in range.
 fn check_row<S: AffineScale>(
     x: &[f32],
     group: GroupSize,
@@ -208,8 +208,7 @@ fn check_row<S: AffineScale>(
 /// Expands affine groups into `out`, `8 * packed.len()` weights, each as MLX computes it in the type
 /// `S`: the product `scale * code` is rounded to `S`, then the sum with the bias is.
 ///
-/// Kernels need not follow that: they compute `scale * code + bias` in f32, which is closer to
-/// what the parameters say.
+/// Kernels may compute `scale * code + bias` in f32 instead, which is more precise.
 ///
 /// # Errors
 ///
@@ -234,7 +233,7 @@ pub fn dequantize_row<S: AffineScale>(
         let (s, b) = (scale.to_f32(), bias.to_f32());
         for (out, &word) in out.as_chunks_mut::<8>().0.iter_mut().zip(packed) {
             // f32 holds the product of an f16 or bf16 and a code exactly, and rounding an f32 sum of
-            // two such numbers again is harmless: f32 has more than twice their bits.
+            // two such numbers again changes nothing: f32 has more than twice their bits.
             *out = unpack8(word).map(|q| S::from_f32(S::from_f32(s * f32::from(q)).to_f32() + b).to_f32());
         }
     }

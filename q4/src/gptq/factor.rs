@@ -1,24 +1,22 @@
 //! The Cholesky factor of a damped matrix of second moments.
 
-use faer::dyn_stack::{MemBuffer, MemStack};
-use faer::linalg::cholesky::llt::factor::{LltRegularization, cholesky_in_place, cholesky_in_place_scratch};
-use faer::{Mat, Par};
-
+use super::cholesky::factor_in_place;
+use super::product::ROWS;
 use crate::Error;
 use crate::error::check_len;
 
-/// Which columns are rounded first, while there are many left to make up for them.
+/// The order in which columns are rounded. Those rounded first have the most columns left to compensate for their errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// As they lie.
+    /// From the first column to the last.
     #[default]
     Natural,
-    /// The groups with the largest second moments first, and within a group its largest columns first. Blocks
-    /// are written where they belong all the same.
+    /// The groups with the largest second moments first, and within a group its largest columns first. The place of a
+    /// block in the output does not depend on it.
     Activation,
 }
 
-/// How second moments are factored.
+/// Options for the factorisation of second moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Options {
     /// This share of the mean of the diagonal is added to the diagonal: at least 0, usually 0.01.
@@ -38,13 +36,16 @@ impl Default for Options {
     }
 }
 
-/// The factor of a matrix's second moments, made once and used for all rows that read the same inputs.
+/// The Cholesky factor of the second moments of some inputs, used for all rows of all matrices that read these inputs.
 ///
 /// Memory: `8 n^2` bytes.
 #[derive(Debug)]
 pub struct Factor {
-    /// Lower triangular; positions are columns in the order of `order`, the last one rounded first.
-    pub(super) lower: Mat<f64>,
+    /// Lower triangular, row-major, rows `stride` apart. Positions are columns in the order of `order`, the last one rounded
+    /// first. Up to `stride`, rows and columns of an identity matrix follow.
+    pub(super) lower: Vec<f64>,
+    /// The number of columns, rounded up to whole tiles.
+    pub(super) stride: usize,
     /// The column at each position.
     pub(super) order: Vec<usize>,
     pub(super) group: usize,
@@ -83,23 +84,17 @@ impl Factor {
             Order::Natural => (0..n).rev().collect(),
             Order::Activation => by_activation(&diagonal, group),
         };
-        let mut lower = Mat::from_fn(n, n, |i, j| {
-            if i < j {
-                return 0.0;
+        let stride = n.next_multiple_of(ROWS);
+        let mut lower = vec![0.0; stride * stride];
+        for (i, &a) in order.iter().enumerate() {
+            for (j, &b) in order[..i].iter().enumerate() {
+                lower[i * stride + j] = hessian[a.max(b) * n + a.min(b)];
             }
-            let (i, j) = (order[i], order[j]);
-            hessian[i.max(j) * n + i.min(j)] + if i == j { damp } else { 0.0 }
-        });
-        let scratch = cholesky_in_place_scratch::<f64>(n, Par::Seq, Default::default());
-        cholesky_in_place(
-            lower.as_mut(),
-            LltRegularization::default(),
-            Par::Seq,
-            MemStack::new(&mut MemBuffer::new(scratch)),
-            Default::default(),
-        )
-        .map_err(|_| not_definite)?;
-        Ok(Self { lower, order, group })
+            lower[i * stride + i] = diagonal[a] + damp;
+        }
+        (n..stride).for_each(|i| lower[i * stride + i] = 1.0);
+        factor_in_place(&mut lower, stride).map_err(|_| not_definite)?;
+        Ok(Self { lower, stride, order, group })
     }
 
     /// Columns.
@@ -119,7 +114,7 @@ impl Factor {
 fn by_activation(diagonal: &[f64], group: usize) -> Vec<usize> {
     let mut groups: Vec<(f64, usize)> =
         diagonal.chunks_exact(group).map(|d| d.iter().sum()).zip(0..).collect();
-    // Of equals the first comes last, so that it is rounded first.
+    // Of equal groups the first comes last, so that it is rounded first.
     groups.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
     let mut order = Vec::with_capacity(diagonal.len());
     for (_, g) in groups {
@@ -144,10 +139,10 @@ mod tests {
         for (order, columns) in [(Order::Natural, [3, 2, 1, 0]), (Order::Activation, [2, 3, 0, 1])] {
             let factor = Factor::new(&h, 4, 2, Options { damping: 0.1, order }).unwrap();
             assert_eq!(factor.order, columns);
-            let l = &factor.lower;
+            let l = |i: usize, j: usize| factor.lower[i * factor.stride + j];
             for i in 0..4 {
                 for j in 0..=i {
-                    let product: f64 = (0..=j).map(|k| l[(i, k)] * l[(j, k)]).sum();
+                    let product: f64 = (0..=j).map(|k| l(i, k) * l(j, k)).sum();
                     let (a, b) = (columns[i], columns[j]);
                     let expected = h[4 * a + b] + if i == j { damp } else { 0.0 };
                     assert!((product - expected).abs() < 1e-12, "{i} {j}: {product}, not {expected}");

@@ -1,4 +1,4 @@
-//! What a format can store for a group: sixteen levels in a row.
+//! The sixteen equidistant levels that a format can store for a group.
 
 use std::marker::PhantomData;
 
@@ -12,8 +12,8 @@ pub(super) struct Levels {
     pub(super) offset: f64,
 }
 
-/// The sums that fit levels to codes: of `a^2`, `a b` and so on, where `a` is made of codes, `b` of ones and `t`
-/// of targets.
+/// The sums of a least-squares fit of levels to codes: `aa` is the sum of `a^2`, `ab` that of `a b`, and so on, where `a` is
+/// the factor times the codes, `b` the factor times ones and `t` the factor times the targets.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sums {
     pub(super) aa: f64,
@@ -23,15 +23,16 @@ pub(super) struct Sums {
     pub(super) bt: f64,
 }
 
-/// A format's parameters.
+/// The parameters that a format can store for a group.
 pub(super) trait Grid: Copy + Send + Sync {
-    /// The levels next to `levels` that can be stored; `None` if there are none.
+    /// `levels` rounded to what can be stored; `None` if they are out of range.
     fn store(self, levels: Levels) -> Option<Levels>;
 
-    /// Levels worth trying for a group, not stored yet.
+    /// The levels to try for a group, before rounding to what can be stored.
     fn tries(self, target: &[f64]) -> Vec<Levels>;
 
-    /// The levels of least error for codes, not stored yet; `None` if codes do not determine any.
+    /// The levels of least error for given codes, before rounding to what can be stored; `None` if the codes do not
+    /// determine them.
     fn fit(self, sums: Sums) -> Option<Levels>;
 }
 
@@ -39,7 +40,7 @@ pub(super) trait Grid: Copy + Send + Sync {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Symmetric;
 
-/// Where the tries put the biggest weight, in steps from zero: from all of it inside to a good part clipped.
+/// The distances from zero, in steps, where the tries put the biggest weight; beyond 8 the weight is clipped.
 const PLACES: [f64; 12] = [6.5, 6.75, 7.0, 7.25, 7.5, 7.75, 8.0, 8.25, 8.5, 8.75, 9.0, 9.25];
 
 impl Grid for Symmetric {
@@ -55,7 +56,7 @@ impl Grid for Symmetric {
     }
 
     fn fit(self, s: Sums) -> Option<Levels> {
-        // `a - 8 b` stands for the codes from their zero.
+        // `a - 8 b` belongs to the signed codes.
         let qq = s.aa - 16.0 * s.ab + 64.0 * s.bb;
         let scale = (s.at - 8.0 * s.bt) / qq;
         scale.is_finite().then_some(Levels { scale, offset: -8.0 * scale })
@@ -72,7 +73,7 @@ impl<S> Affine<S> {
     }
 }
 
-/// How far the tries move each end of the range inwards, in ranges.
+/// How far the tries move each end of the range inwards, as a share of the range.
 const INSETS: [f64; 4] = [-0.02, 0.03, 0.08, 0.13];
 
 impl<S: AffineScale> Grid for Affine<S> {
@@ -86,13 +87,12 @@ impl<S: AffineScale> Grid for Affine<S> {
             target.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), &t| (l.min(t), h.max(t)));
         let range = high - low;
         let ends = INSETS.iter().flat_map(|a| INSETS.map(|b| (low + a * range, high - b * range)));
-        // Without a range one level is enough.
         ends.map(|(low, high)| Levels { scale: (high - low) / 15.0, offset: low }).collect()
     }
 
     fn fit(self, s: Sums) -> Option<Levels> {
         let determinant = s.aa * s.bb - s.ab * s.ab;
-        // Equal codes leave nothing but rounding.
+        // With equal codes the determinant is 0 except for rounding.
         if determinant <= 1e-12 * s.aa * s.bb {
             return None;
         }

@@ -1,24 +1,25 @@
-//! One group of one row: levels and codes for it.
+//! The search for the levels and codes of one group of one row.
 
 use super::grid::{Grid, Levels, Sums};
 use crate::rounding::round_clamped_f64;
 
-/// Tries that are worked on side by side.
+/// The number of tries that are computed together, one a SIMD lane.
 const LANES: usize = 8;
 
-/// Rounds of refitting levels to codes: each lowers the error or is the last, and few do much.
+/// The most rounds of refitting levels to codes. A round that does not lower the error is the last; later rounds gain
+/// little.
 const ROUNDS: usize = 4;
 
-/// What is minimised over levels and codes: `|L^T (target - level(code))|^2`.
+/// The problem of a group: minimise `|L^T (target - level(code))|^2` over levels and codes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Problem<'a, const G: usize> {
-    /// Where the weights should be, now that earlier groups have made their errors.
+    /// The weights, changed to compensate for the errors of earlier groups.
     pub(super) target: &'a [f64; G],
     /// `triangle[j][i]`: the factor's row `j`, column `i <= j`.
     pub(super) triangle: &'a [[f64; G]; G],
 }
 
-/// Levels as stored, the codes for them, and the error they make.
+/// Levels as stored, the codes for them, and their error.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Solution<const G: usize> {
     pub(super) levels: Levels,
@@ -30,13 +31,13 @@ impl<const G: usize> Problem<'_, G> {
     /// The best of the grid's tries, refitted.
     pub(super) fn solve(&self, grid: impl Grid) -> Solution<G> {
         let mean = self.target.iter().sum::<f64>() / G as f64;
-        // Can be stored whatever the target is, if need be at the end of the type.
+        // One level at the mean, or at 0 if the mean is out of range.
         let flat =
             grid.store(Levels { scale: 0.0, offset: mean }).unwrap_or(Levels { scale: 0.0, offset: 0.0 });
         let mut best = self.round(flat);
         let tries: Vec<Levels> = grid.tries(self.target).into_iter().filter_map(|l| grid.store(l)).collect();
         for tries in tries.chunks(LANES) {
-            // Lanes without a try of their own repeat the first.
+            // Lanes that have no try repeat the first one of the chunk.
             let lanes: [Levels; LANES] = std::array::from_fn(|i| *tries.get(i).unwrap_or(&tries[0]));
             let (codes, errors) = self.round_all(&lanes);
             for (lane, &error) in errors.iter().enumerate().take(tries.len()) {
@@ -57,7 +58,7 @@ impl<const G: usize> Problem<'_, G> {
         best
     }
 
-    /// The codes for given levels, column by column from the last, each making up for those before.
+    /// The codes for given levels, column by column from the last, each compensating for the errors of those before.
     pub(super) fn round(&self, levels: Levels) -> Solution<G> {
         let (codes, [error]) = self.round_all(&[levels]);
         Solution { levels, codes: codes.map(|[code]| code as u8), error }
@@ -92,7 +93,7 @@ impl<const G: usize> Problem<'_, G> {
         (codes, errors)
     }
 
-    /// The sums of least squares for given codes, all seen through the factor.
+    /// The sums of the least-squares fit for given codes, weighted by the factor.
     fn sums(&self, codes: &[u8; G]) -> Sums {
         let (mut a, mut b, mut t) = ([0.0; G], [0.0; G], [0.0; G]);
         for (j, &code) in codes.iter().enumerate() {

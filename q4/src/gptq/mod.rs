@@ -1,26 +1,26 @@
-//! Error-compensated rounding: codes that keep `W x` rather than `W`.
+//! Error-compensated rounding: codes that keep the products `W x` close, rather than `W` itself.
 //!
-//! With `X` the inputs that a matrix has seen and `H = X^T X` their second moments, a row `w` that becomes
-//! `q` changes its outputs by `(w - q)^T H (w - q)` in all. Rounding every weight to its nearest level
-//! ignores that the errors of columns that move together add up. The method known as GPTQ (Frantar et al.,
-//! 2022) rounds one column after the other and moves the columns still to come so that they make up for the
-//! errors made so far. Written with the Cholesky factor `H = L L^T` the squared output error is
+//! Let `X` be inputs of a matrix, recorded from a text, and `H = X^T X` their second moments. If a row `w` becomes `q`,
+//! the squared error of its outputs is `(w - q)^T H (w - q)`. Rounding every weight to its nearest level
+//! ignores that the errors of correlated columns add up. The method known as GPTQ (Frantar et al.,
+//! 2022) rounds one column after the other and changes the columns still to come so that they compensate for
+//! the errors made so far. Written with the Cholesky factor `H = L L^T` the squared output error is
 //!
 //! ```text
 //! |L^T e|^2 = sum over j of ( L_jj e_j + sum over k > j of L_kj e_k )^2        e = w - q
 //! ```
 //!
 //! Columns are taken from the last of the factor to the first. When column `j` is reached, the second sum is
-//! known, and the level nearest to `w_j + sum(L_kj e_k) / L_jj` makes its term least: the same steps as with
-//! the inverse of `H`, without inverting it.
+//! known, and the level nearest to `w_j + sum(L_kj e_k) / L_jj` minimises the term. This gives the same codes as the
+//! published method, which uses the inverse of `H`, without inverting it.
 //!
-//! A group's scale is chosen when the group is reached, for the weights as they stand then, see [`Scales`].
-//! What is written are plain Q4_0, Q4_1 or MLX affine blocks.
+//! A group's scale is chosen when the group is reached, for its weights as changed so far, see [`Scales`].
+//! The results are ordinary Q4_0, Q4_1 or MLX affine blocks.
 //!
 //! ```
 //! use halfbyte_q4::gptq::{Factor, Options, Order, Scales, q4_0_rows};
 //! use halfbyte_q4::{BlockQ4_0, GROUP};
-//! // Two inputs that are always equal, the others independent: one's error can undo the other's.
+//! // Two inputs are always equal, the others are independent: the errors of those two columns can cancel.
 //! let mut h = vec![0.0; GROUP * GROUP];
 //! (0..GROUP).for_each(|i| h[i * GROUP + i] = 1.0);
 //! (h[1], h[GROUP]) = (1.0, 1.0);
@@ -33,12 +33,14 @@
 //! # Ok::<(), halfbyte_q4::Error>(())
 //! ```
 //!
-//! Sums are f64. The bytes do not depend on how rows are distributed over calls or threads; they may depend on
-//! the machine's instruction set, which the linear-algebra crate's kernels follow.
+//! Sums are f64, in an order that the sizes alone decide. The bytes do not depend on how rows are distributed over calls
+//! or threads, nor on the machine's instruction set.
 
+mod cholesky;
 mod factor;
 mod grid;
 mod group;
+mod product;
 mod rows;
 
 pub use factor::{Factor, Options, Order};

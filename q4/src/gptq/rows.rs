@@ -1,35 +1,34 @@
-//! Rows of weights through the factor, a batch of rows and a group of columns at a time.
+//! The quantizers of whole rows: a batch of rows and a group of columns at a time.
 
-use faer::linalg::matmul::matmul;
-use faer::{Accum, Mat, Par};
 use half::f16;
 
 use super::factor::Factor;
 use super::grid::{Affine, Grid, Levels, Symmetric};
 use super::group::{Problem, Solution};
+use super::product::{COLUMNS, DEPTH, ROWS, rows_of, tile};
 use crate::affine::{AffineScale, GroupSize, pack8};
 use crate::error::{Error, check_len};
 use crate::importance::check_importance;
 use crate::quantize::{check_q4_0_row, check_q4_1_row};
 use crate::{BlockQ4_0, BlockQ4_1, GROUP, pack_nibbles};
 
-/// Rows that share a product with the factor.
+/// The number of rows in a batch, which share a product with the factor.
 const BATCH: usize = 64;
 
-/// What a group's scale is chosen for, once the errors of earlier groups are made up for.
+/// The error for which a group's scale is chosen, after its weights have been changed to compensate for earlier groups.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Scales<'a> {
     /// The least squared error of the group's weights.
     Nearest,
     /// The least squared error weighted by one importance a column.
     Weighted(&'a [f32]),
-    /// The least squared error of the outputs that the group can still cause: every try rounds the group with
-    /// error compensation, so that what it costs is known and not estimated.
+    /// The least squared error of the outputs, as far as the group decides it: every try rounds the group with
+    /// error compensation, so its error is computed and not estimated.
     #[default]
     Compensated,
 }
 
-/// What was made of some rows.
+/// The error of quantized rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
@@ -54,7 +53,7 @@ pub fn q4_0_rows(
     check(factor, w, scales)?;
     check_q4_0_row(w, out.len(), 8.0)?;
     Ok(rows::<GROUP>(factor, w, scales, Symmetric, |group, s| {
-        // Plain zeros where the parameters say no more than that.
+        // A block that decodes to zeros is stored as `ZERO`.
         out[group] = if s.codes == [8; GROUP] || s.levels.scale == 0.0 {
             BlockQ4_0::ZERO
         } else {
@@ -138,7 +137,7 @@ fn check(factor: &Factor, w: &[f32], scales: Scales<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A stored parameter as an f16, which it is.
+/// A stored parameter, which is an f16 value already, as f16.
 fn stored_f16(v: f64) -> f16 {
     f16::from_f32(v as f32)
 }
@@ -148,7 +147,7 @@ fn triangle<const G: usize>(factor: &Factor, start: usize) -> Box<[[f64; G]; G]>
     let mut triangle = Box::new([[0.0; G]; G]);
     for (j, row) in triangle.iter_mut().enumerate() {
         for (i, l) in row[..=j].iter_mut().enumerate() {
-            *l = factor.lower[(start + j, start + i)];
+            *l = factor.lower[(start + j) * factor.stride + start + i];
         }
     }
     triangle
@@ -167,35 +166,25 @@ fn rows<const G: usize>(
     let mut report = Report::default();
     for (batch, rows) in w.chunks(BATCH * n).enumerate() {
         let count = rows.len() / n;
-        let mut errors = Mat::<f64>::zeros(count, n);
-        let mut carried = Mat::<f64>::zeros(count, G);
+        let mut errors = vec![0.0; count.next_multiple_of(ROWS) * n];
+        let mut carried = vec![[0.0; G]; count.next_multiple_of(ROWS)];
         for start in (0..n).step_by(G).rev() {
             let end = start + G;
-            if end < n {
-                matmul(
-                    carried.as_mut(),
-                    Accum::Replace,
-                    errors.as_ref().subcols(end, n - end),
-                    factor.lower.as_ref().submatrix(end, start, n - end, G),
-                    1.0,
-                    Par::Seq,
-                );
-            }
+            carry(factor, &errors, start, &mut carried);
             let columns = &factor.order[start..end];
             let triangle = triangle::<G>(factor, start);
             let first = columns.iter().min().map_or(0, |c| c / G * G);
             let chooser = Chooser::new(scales, columns);
             for (r, row) in rows.chunks_exact(n).enumerate() {
                 let weights: [f64; G] = std::array::from_fn(|j| f64::from(row[columns[j]]));
-                let carried: [f64; G] = std::array::from_fn(|j| carried[(r, j)]);
-                let target = target(&weights, &carried, &triangle);
+                let target = target(&weights, &carried[r], &triangle);
                 let problem = Problem { target: &target, triangle: &triangle };
                 let solution = chooser.solve(&problem, grid);
                 report.squared_error += solution.error;
                 let mut in_order = solution;
                 for (j, &column) in columns.iter().enumerate() {
                     let code = solution.codes[j];
-                    errors[(r, start + j)] =
+                    errors[r * n + start + j] =
                         weights[j] - (solution.levels.scale * f64::from(code) + solution.levels.offset);
                     in_order.codes[column - first] = code;
                 }
@@ -206,7 +195,35 @@ fn rows<const G: usize>(
     report
 }
 
-/// Where a group's weights should be, given what earlier groups' errors carry over: `w + L^-T carried`.
+/// The contribution of the errors behind the group at `start` to its targets: `errors` (whole rows, a multiple of [`ROWS`])
+/// times the factor's rows behind the group and its columns of the group.
+fn carry<const G: usize>(factor: &Factor, errors: &[f64], start: usize, carried: &mut [[f64; G]]) {
+    const { assert!(G.is_multiple_of(COLUMNS)) };
+    let n = factor.columns();
+    let mut packed = vec![[0.0; COLUMNS]; DEPTH * G / COLUMNS];
+    carried.fill([0.0; G]);
+    for first in (start + G..n).step_by(DEPTH) {
+        let terms = first..n.min(first + DEPTH);
+        let depth = terms.len();
+        for (k, term) in terms.clone().enumerate() {
+            let row = &factor.lower[term * factor.stride + start..][..G];
+            for (block, columns) in row.as_chunks::<COLUMNS>().0.iter().enumerate() {
+                packed[block * depth + k] = *columns;
+            }
+        }
+        for (i, carried) in carried.chunks_exact_mut(ROWS).enumerate() {
+            let errors = rows_of(errors, n, i * ROWS, terms.clone());
+            for (block, packed) in packed.chunks_exact(depth).take(G / COLUMNS).enumerate() {
+                for (to, product) in carried.iter_mut().zip(tile(errors, packed)) {
+                    let to = &mut to[block * COLUMNS..][..COLUMNS];
+                    to.iter_mut().zip(product).for_each(|(to, product)| *to += product);
+                }
+            }
+        }
+    }
+}
+
+/// The weights of a group, changed to compensate for the errors of earlier groups: `w + L^-T carried`.
 fn target<const G: usize>(w: &[f64; G], carried: &[f64; G], triangle: &[[f64; G]; G]) -> [f64; G] {
     let mut right = *carried;
     let mut target = *w;
@@ -220,9 +237,9 @@ fn target<const G: usize>(w: &[f64; G], carried: &[f64; G], triangle: &[[f64; G]
     target
 }
 
-/// Scales for a group, by the rule asked for.
+/// Chooses the levels of groups by the rule of a [`Scales`].
 struct Chooser<const G: usize> {
-    /// The factor of the weights of the squares; none for the compensated rule.
+    /// The square roots of the importances, on a diagonal; `None` for [`Scales::Compensated`].
     diagonal: Option<Box<[[f64; G]; G]>>,
 }
 
@@ -233,11 +250,11 @@ impl<const G: usize> Chooser<G> {
             Scales::Nearest => [1.0; G],
             Scales::Weighted(importance) => {
                 let importance = std::array::from_fn(|j| f64::from(importance[columns[j]]));
-                // A group without any importance is as good as one of equals.
+                // A group without any importance is quantized with equal ones.
                 if importance == [0.0; G] { [1.0; G] } else { importance }
             }
         };
-        // The root of a weight, and next to nothing instead of nothing: the search divides by it.
+        // Zeros are replaced by a tiny importance, because the search divides by its root.
         let least = importance.iter().fold(0.0f64, |m, &v| m.max(v)) * 1e-12;
         let mut diagonal = Box::new([[0.0; G]; G]);
         for (j, row) in diagonal.iter_mut().enumerate() {
