@@ -35,7 +35,7 @@ struct Arguments {
   u16* queries;
   void *keys, *values;
   float *key_scales, *value_scales;
-  u32 q_row, k_row, v_row, heads, kv_heads, d, capacity, start, pairing;
+  u32 q_row, k_row, v_row, heads, kv_heads, d, capacity, start, order;
   float eps;
 };
 
@@ -97,7 +97,7 @@ DEVICE void rope_kv(const Arguments& a) {
     }
   }
   if (a.table && inside && !value) {
-    rotate(low, high, a.table + (u64)(a.start + row) * (a.d / 2), lane, a.d, a.pairing, 1.0f);
+    rotate(low, high, a.table + (u64)(a.start + row) * (a.d / 2), lane, a.d, a.order, 1.0f);
   }
   const u64 cached = (u64)head * a.capacity + a.start + row;
   if (fp8) {

@@ -1,4 +1,4 @@
-// The logistic function, and what is gated with it.
+// The logistic function, and gating with SiLU.
 #pragma once
 #include "bf16.cuh"
 

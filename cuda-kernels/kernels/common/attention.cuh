@@ -57,7 +57,7 @@ DEVICE void copy_lines(const Attention& p, const u16* from, u32 kv_head, u32 lin
   }
 }
 
-// The work of a block: sums of its lines over a part of the positions. What becomes of them is the kernels' affair.
+// The work of a block: sums of its lines over a part of the positions. The kernels write or merge them.
 // A warp has `tiles` m16 tiles of lines, which share what it loads of keys and values.
 template <class Tiles, int tiles_of_lines = 1>
 struct AttentionBlock {

@@ -86,7 +86,7 @@ DEVICE void attention_backward_dq(const Attention& p, const u16* dout, const flo
     }
     add_weighted_tile<dim, keys>(sum, d, key_tile);
   }
-  // The queries of this warp's lines are not needed by anyone else; without a tile they were not waited for.
+  // No other warp needs the queries of this warp's lines; without a tile they were not waited for.
   if (tiles == 0) {
     wait_copies<0>();
     __syncthreads();
@@ -177,7 +177,7 @@ DEVICE void attention_backward_dkdv(const Attention& p, const u16* dout, const f
     }
     add_weighted_tile<dim, lines>(k_sum, d, q_tile);
   }
-  // A warp's own rows of keys and values are not needed by anyone else; without a tile they were not waited for.
+  // No other warp needs this warp's rows of keys and values; without a tile they were not waited for.
   if (tiles == 0) {
     wait_copies<0>();
     __syncthreads();

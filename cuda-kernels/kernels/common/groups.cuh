@@ -58,7 +58,7 @@ DEVICE void write_group_sum(float* sums, const uint4& v, u32 row, u32 column, bo
   sums[(u64)(column / group) * ((u64)(m + 3) & ~(u64)3) + row] = top < 0x7f80 ? sum : as_float(0x7fc00000);
 }
 
-// Sets bits of a word in global memory, whoever else does too. PTX: atomicOr would bring a toolkit header's path.
+// Sets bits of a word in global memory atomically. PTX: atomicOr would bring a toolkit header's path.
 DEVICE void set_bits(u32* word, u32 bits) {
   asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" ::"l"(word), "r"(bits) : "memory");
 }

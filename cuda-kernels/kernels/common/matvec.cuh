@@ -13,7 +13,7 @@
 // of packed codes and one 16-byte load of x.
 //
 // A block has 16 or 32 outputs, a warp of it its own stages of shared memory: 128 weights a row by cp.async, 16-byte pieces
-// exchanged within a row so that reading has no bank conflicts; nobody waits for another warp before the end. Scales come
+// exchanged within a row so that reading has no bank conflicts; no warp waits for another before the end. Scales come
 // by registers, a step ahead.
 //
 // A tile's 16 rows are outputs in order, or for SwiGLU eight gates and the eight ups that go with them: both sums of an
@@ -58,7 +58,7 @@ struct Nibbles128 {
 template <int group>
 struct AffineRows : Nibbles128, Affine4<group> {};
 
-// Q4_0, codes less 8: exact in bf16, so there is no bias to pay.
+// Q4_0, codes minus 8: exact in bf16, so no bias is needed.
 struct Q4_0Rows : Nibbles128, Q4_0 {
   static constexpr bool kBias = false;
   // 128 + code is 0x4300 | code; 136 comes off.
@@ -164,7 +164,7 @@ struct Matvec {
     float y[row_tiles][output_tiles][4] = {};
     for (u32 i = 0; (warp + i * kWarps) * 128 < p.k; i++) {
       wait_copies<stages - 2>();
-      // Everybody's copies have landed, and everybody has read the stage that is loaded now.
+      // All threads' copies have arrived, and all threads have read the stage that is loaded now.
       warp_barrier();
       load(i + stages - 1);
 #pragma unroll
@@ -172,7 +172,7 @@ struct Matvec {
       parameters(next, i + 1);
       step(i, word, y);
     }
-    // Nothing is on its way any more: a warp has used every stage that it loaded.
+    // No copy is in flight any more: a warp has used every stage that it loaded.
     __syncthreads();
     finish(y);
   }

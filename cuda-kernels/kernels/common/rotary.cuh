@@ -7,7 +7,7 @@
 #pragma once
 #include "bf16.cuh"
 
-enum Pairing : u32 { kHalves = 0, kAdjacent = 1 };
+enum RopeOrder : u32 { kHalves = 0, kAdjacent = 1 };
 
 // Turns (a, b) by the angle of (cos, sin): one product and one fma each.
 DEVICE void turn(float& a, float& b, float cosine, float sine) {
@@ -17,8 +17,8 @@ DEVICE void turn(float& a, float& b, float cosine, float sine) {
 }
 
 // Turns a lane's numbers; `angles` is the table's row, `direction` is 1, or -1 to turn back.
-DEVICE void rotate(float (&low)[8], float (&high)[8], const float2* angles, u32 lane, u32 d, u32 pairing, float direction) {
-  if (pairing == kHalves) {
+DEVICE void rotate(float (&low)[8], float (&high)[8], const float2* angles, u32 lane, u32 d, u32 order, float direction) {
+  if (order == kHalves) {
     const float4* table = (const float4*)(angles + lane * 8);
 #pragma unroll
     for (int i = 0; i < 8; i += 2) {

@@ -38,7 +38,7 @@ DEVICE float quad_sum(float x) {
   return __fadd_rn(x, as_float(exchange(as_bits(x), 2)));
 }
 
-// What exponents are taken relative to: the maximum, or 0 while there is none, so that no -infinity is subtracted from
+// The number that exponents are relative to: the maximum, or 0 while there is none, so that no -infinity is subtracted from
 // another.
 DEVICE float exponent_base(float maximum) { return maximum == minus_infinity() ? 0.0f : maximum; }
 

@@ -1,4 +1,4 @@
-// What lanes of a warp tell each other. All 32 take part in every one of these.
+// Shuffles, votes and sums among the lanes of a warp. All 32 lanes take part in each of them.
 #pragma once
 #include "types.cuh"
 
@@ -16,14 +16,14 @@ DEVICE u32 word_of(u32 word, u32 lane) {
   return other;
 }
 
-// A bit for each lane where it is so. PTX: __ballot_sync would bring a toolkit header's path.
+// A bit for each lane whose predicate holds. PTX: __ballot_sync would bring a toolkit header's path.
 DEVICE u32 lanes_where(bool so) {
   u32 bits;
   asm volatile("{.reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff;}" : "=r"(bits) : "r"((u32)so));
   return bits;
 }
 
-// What lanes wrote to shared memory before it, all lanes see after it. PTX: __syncwarp would bring a header's path.
+// All lanes see after it what lanes wrote to shared memory before it. PTX: __syncwarp would bring a header's path.
 DEVICE void warp_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 
 // The sum of `lanes` neighbours, a power of two: distances 1, 2, 4, ..., so every lane gets the same bits.
