@@ -30,9 +30,14 @@ pub(crate) fn model() -> (&'static Model<'static>, Context<'static>) {
 
 /// The embedded model's tokenizer, with a template.
 pub(crate) fn tokenizer() -> Tokenizer {
+    tokenizer_with(Some(TEMPLATE))
+}
+
+/// The embedded model's tokenizer with this template, or without one.
+fn tokenizer_with(template: Option<&str>) -> Tokenizer {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
     let spec = TokenizerSpec::from_metadata(gguf.metadata()).unwrap();
-    Tokenizer::new(&TokenizerSpec { chat_template: Some(TEMPLATE.to_owned()), ..spec }).unwrap()
+    Tokenizer::new(&TokenizerSpec { chat_template: template.map(str::to_owned), ..spec }).unwrap()
 }
 
 /// A running server.
@@ -45,6 +50,15 @@ pub(crate) struct Server {
 impl Server {
     /// With `slots` contexts of `context` tokens.
     pub(crate) fn start(slots: usize, context: usize, options: ServeOptions) -> Self {
+        Self::start_with(tokenizer(), slots, context, options)
+    }
+
+    /// One slot, and no chat template.
+    pub(crate) fn start_without_template() -> Self {
+        Self::start_with(tokenizer_with(None), 1, 256, ServeOptions::new("tiny"))
+    }
+
+    fn start_with(tokenizer: Tokenizer, slots: usize, context: usize, options: ServeOptions) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = Arc::new(Notify::new());
@@ -53,7 +67,7 @@ impl Server {
             let (model, ctx) = model();
             let session = |_| Session::new(model, ctx, SessionOptions::new(context)).unwrap();
             let sessions = (0..slots).map(session).collect();
-            serve(sessions, tokenizer(), options, listener, async move { stopped.notified().await })
+            serve(sessions, tokenizer, options, listener, async move { stopped.notified().await })
         });
         Self { address, stop, thread: Some(thread) }
     }
