@@ -5,20 +5,22 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use axum::body::{Bytes, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
+use futures_util::future::{Either, select};
 use futures_util::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::oneshot;
 
+use super::admission::{Admission, Place};
 use super::guard::guard;
 use super::metrics::Metrics;
 use super::response::Envelope;
@@ -27,8 +29,10 @@ use super::{ServeOptions, page};
 use crate::requests::{ApiError, Asked, Form, Reader};
 use halfbyte_tokenizer::Tokenizer;
 
-/// Time for a client to send its request's body.
-const BODY_TIME: Duration = Duration::from_secs(60);
+/// Threads that parse and tokenize requests. Long requests take at most one of them at a time.
+const READING_THREADS: usize = 2;
+/// Time, after the last reply, for its end to reach a client.
+const LAST_BYTES_TIME: Duration = Duration::from_secs(1);
 
 /// What handlers share.
 #[derive(Debug)]
@@ -36,8 +40,9 @@ pub(crate) struct App {
     pub(crate) options: ServeOptions,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) address: SocketAddr,
-    reader: Reader,
-    jobs: SyncSender<Job>,
+    admission: Admission,
+    reader: Arc<Reader>,
+    jobs: Sender<Job>,
     started: u64,
     random: RandomState,
 }
@@ -46,17 +51,19 @@ impl App {
     pub(crate) fn new(
         tokenizer: Arc<Tokenizer>,
         options: ServeOptions,
-        jobs: SyncSender<Job>,
+        jobs: Sender<Job>,
         metrics: Arc<Metrics>,
-        context: usize,
+        (slots, context): (usize, usize),
         address: SocketAddr,
     ) -> Self {
         let reader = Reader::new(tokenizer, options.model_name.clone(), options.sampling, context);
-        Self { options, metrics, address, reader, jobs, started: now(), random: RandomState::new() }
+        let admission = Admission::new(slots, options.queue.max(1), options.max_body);
+        let (reader, random) = (Arc::new(reader), RandomState::new());
+        Self { options, metrics, address, admission, reader, jobs, started: now(), random }
     }
 
-    fn router(self) -> Router {
-        let app = Arc::new(self);
+    fn router(self: &Arc<Self>) -> Router {
+        let app = Arc::clone(self);
         Router::new()
             .route("/v1/chat/completions", post(chat))
             .route("/v1/completions", post(complete))
@@ -65,7 +72,7 @@ impl App {
             .route("/health", get(async || Json(json!({ "status": "ok" }))))
             .route("/metrics", get(metrics))
             .route("/", get(page::html))
-            // Browsers ask for it unasked.
+            // Browsers request it for every page.
             .route("/favicon.ico", get(StatusCode::NO_CONTENT))
             .route("/chat.js", get(page::script))
             .route("/chat.css", get(page::style))
@@ -82,18 +89,47 @@ impl App {
     }
 }
 
-/// Answers on `listener` until `stop` is done and the last reply is.
+/// Answers on `listener` until `stop` is done and the server has [ended](ended).
 pub(crate) fn run(
     app: App,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(READING_THREADS)
+        .build()?;
+    let app = Arc::new(app);
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        axum::serve(listener, app.router()).with_graceful_shutdown(stop).await
+        let (sender, stopped) = oneshot::channel();
+        let stop = async move {
+            stop.await;
+            let _ = sender.send(());
+        };
+        let serving = axum::serve(listener, app.router()).with_graceful_shutdown(stop);
+        let ending = std::pin::pin!(ended(&app, stopped));
+        match select(serving.into_future(), ending).await {
+            Either::Left((served, _)) => served,
+            Either::Right(((), _)) => Ok(()),
+        }
     })
+    // Dropping the runtime closes the connections that are left.
+}
+
+/// Waits until the server was stopped and may end, whatever connections are still open.
+///
+/// Axum closes idle connections by itself. Clients that have sent half a request have the grace time to send the rest;
+/// replies under way, and those to requests in the queue, come to their end.
+async fn ended(app: &App, stopped: oneshot::Receiver<()>) {
+    if stopped.await.is_err() {
+        return std::future::pending().await;
+    }
+    tokio::time::sleep(app.options.grace).await;
+    app.admission.close();
+    app.admission.all_free().await;
+    tokio::time::sleep(LAST_BYTES_TIME).await;
 }
 
 async fn chat(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
@@ -105,12 +141,15 @@ async fn complete(State(app): State<Arc<App>>, request: Request) -> Result<Respo
 }
 
 async fn answer(app: Arc<App>, form: Form, request: Request) -> Result<Response, ApiError> {
-    let bytes = body(&app, request).await?;
-    // A template, or a long text, may take some time, during which others are served.
-    let reading = Arc::clone(&app);
-    let read = move || reading.reader.read(form, &bytes, reading.random.hash_one(Instant::now()));
-    let asked = tokio::task::spawn_blocking(read).await;
-    app.reply(asked.map_err(|error| ApiError::internal(error.to_string()))??).await
+    require_json(request.headers())?;
+    let (place, body) = app.admission.admit(request).await?;
+    let (reader, seed) = (Arc::clone(&app.reader), app.random.hash_one(Instant::now()));
+    // A template or a long text may take some time, during which others are served. The place and the body's memory go
+    // along: they are in use until this ends, even if the client leaves.
+    let read = move || (reader.read(form, &body.bytes, seed), place);
+    let (asked, place) =
+        tokio::task::spawn_blocking(read).await.map_err(|error| ApiError::internal(error.to_string()))?;
+    app.reply(asked?, place).await
 }
 
 async fn models(State(app): State<Arc<App>>) -> Json<Value> {
@@ -127,26 +166,14 @@ async fn metrics(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
 }
 
-/// The request's body, which must be JSON: a form that another site's page could send without asking is not.
-async fn body(app: &App, request: Request) -> Result<Bytes, ApiError> {
-    let kind = content_type(request.headers());
-    if kind != "application/json" {
-        let message = format!("the content type is {kind:?}: expected application/json");
-        return Err(ApiError::new(415, None, message));
+/// Refuses other bodies than JSON: another site's page can send them without the browser asking this server first.
+fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
+    let kind = content_type(headers);
+    if kind == "application/json" {
+        return Ok(());
     }
-    let limit = app.options.max_body;
-    match tokio::time::timeout(BODY_TIME, to_bytes(request.into_body(), limit)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        // What else can go wrong is that the client is gone, who will not read this.
-        Ok(Err(_)) => {
-            let message = format!("the body is larger than {limit} bytes, or was cut off");
-            Err(ApiError::new(413, None, message))
-        }
-        Err(_) => {
-            let message = format!("the body did not come within {} seconds", BODY_TIME.as_secs());
-            Err(ApiError::new(408, None, message))
-        }
-    }
+    let message = format!("the content type is {kind:?}: expected application/json");
+    Err(ApiError::new(415, None, message))
 }
 
 fn content_type(headers: &HeaderMap) -> String {
@@ -156,19 +183,29 @@ fn content_type(headers: &HeaderMap) -> String {
 
 impl App {
     fn model(&self) -> Value {
-        json!({
+        let mut model = json!({
             "id": self.options.model_name,
             "object": "model",
             "created": self.started,
             "owned_by": "halfbyte",
-        })
+        });
+        // A field of this server's own, for its page.
+        if let Some(error) = self.reader.chat_error() {
+            model["chat_error"] = error.body.error.message.as_str().into();
+        }
+        model
     }
 
-    /// Queues the job and answers with what comes of it.
-    async fn reply(&self, asked: Asked) -> Result<Response, ApiError> {
+    /// Queues the job and answers with its reply.
+    async fn reply(&self, asked: Asked, place: Place) -> Result<Response, ApiError> {
         let Asked { form, stream, include_usage, .. } = asked;
         let (sender, events) = unbounded_channel();
-        self.queue(Job { asked, reply: sender, queued: Instant::now() })?;
+        // Counted before it can be taken.
+        self.metrics.queued.inc();
+        self.jobs.send(Job { asked, reply: sender, queued: Instant::now(), place }).map_err(|_| {
+            self.metrics.queued.dec();
+            ApiError::internal(NOBODY)
+        })?;
         let prefix = if form == Form::Chat { "chatcmpl" } else { "cmpl" };
         let envelope = Envelope {
             form,
@@ -178,24 +215,9 @@ impl App {
         };
         if stream { Ok(streamed(envelope, events, include_usage)) } else { whole(&envelope, events).await }
     }
-
-    fn queue(&self, job: Job) -> Result<(), ApiError> {
-        // Counted before it can be taken.
-        self.metrics.queued.inc();
-        self.jobs.try_send(job).map_err(|error| {
-            self.metrics.queued.dec();
-            match error {
-                TrySendError::Full(_) => {
-                    let message = format!("{} requests are waiting already", self.options.queue.max(1));
-                    ApiError::new(503, Some("queue_full"), message)
-                }
-                TrySendError::Disconnected(_) => ApiError::internal(NOBODY),
-            }
-        })
-    }
 }
 
-/// What is said when the scheduler has gone.
+/// The message when the scheduler has ended, which only a bug can cause.
 const NOBODY: &str = "the server has stopped computing";
 
 async fn whole(envelope: &Envelope, mut events: UnboundedReceiver<Event>) -> Result<Response, ApiError> {

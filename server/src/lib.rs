@@ -13,6 +13,7 @@
 //! | `GET /metrics` | counters for Prometheus |
 //! | `GET /` | a page to chat in |
 
+mod admission;
 mod guard;
 mod http;
 mod metrics;
@@ -24,6 +25,7 @@ mod scheduler;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use halfbyte::model::Sequence;
 use halfbyte::sampler::SamplerConfig;
@@ -44,10 +46,12 @@ pub struct ServeOptions {
     pub max_body: usize,
     /// How to sample where a request says nothing.
     pub sampling: SamplerConfig,
+    /// Time that clients have to send the rest of their requests when the server is stopped.
+    pub grace: Duration,
 }
 
 impl ServeOptions {
-    /// No key, 64 waiting requests, bodies of up to 4 MiB.
+    /// No key, 64 waiting requests, bodies of up to 4 MiB, five seconds of grace.
     pub fn new(model_name: impl Into<String>) -> Self {
         Self {
             model_name: model_name.into(),
@@ -55,6 +59,7 @@ impl ServeOptions {
             queue: 64,
             max_body: 4 << 20,
             sampling: SamplerConfig::default(),
+            grace: Duration::from_secs(5),
         }
     }
 }
@@ -81,6 +86,10 @@ pub enum ServeError {
 
 /// Serves on `listener` until `stop` is done and the replies under way then have come to their end.
 ///
+/// From then on no connection is accepted and idle ones are closed. A request that is sent in part has
+/// [`ServeOptions::grace`] to become whole, and is refused afterwards; a second after the last reply the remaining
+/// connections are closed. `stop` may be any future, such as a channel's receiver that a signal handler sends to.
+///
 /// As many replies are made at once as there are `sessions`, which are of one model with one kind of options; what they
 /// hold is forgotten. Each reply has the tokens that it would have alone. On a loopback address only requests for a loopback
 /// host are answered, so that no web page can reach the server under a name of its own.
@@ -100,8 +109,10 @@ pub fn serve(
     let tokenizer = Arc::new(tokenizer);
     let metrics = Arc::new(Metrics::new()?);
     let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
-    let (sender, jobs) = std::sync::mpsc::sync_channel(options.queue.max(1));
-    let app = http::App::new(Arc::clone(&tokenizer), options, sender, Arc::clone(&metrics), context, address);
+    // Admission bounds the number of jobs in this channel.
+    let (sender, jobs) = std::sync::mpsc::channel();
+    let size = (sessions.len(), context);
+    let app = http::App::new(Arc::clone(&tokenizer), options, sender, Arc::clone(&metrics), size, address);
     std::thread::scope(|scope| {
         // The channel ends with the server, and the scheduler with the channel.
         let server = scope.spawn(move || http::run(app, listener, stop));

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::admission::Place;
 use super::metrics::Metrics;
 use crate::requests::{Asked, Form, Passed};
 use halfbyte::generate::shared;
@@ -27,9 +28,11 @@ const PROMPT_ROWS_BESIDE_REPLIES: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) asked: Asked,
-    /// Where it goes. Who does not listen any more does not want it any more.
+    /// Where its events go. A closed channel means that the client has left.
     pub(crate) reply: UnboundedSender<Event>,
     pub(crate) queued: Instant,
+    /// Freed with the end of the reply.
+    pub(crate) place: Place,
 }
 
 /// What the one who asked is told.
@@ -267,15 +270,18 @@ impl Slot<'_> {
         let outcome = if matches!(event, Event::Failed(_)) { &metrics.failed } else { &metrics.completed };
         outcome.inc();
         metrics.busy.dec();
-        // Whoever has left does not need to know.
-        let _ = reply.job.reply.send(event);
+        let Job { reply, place, .. } = reply.job;
+        // The client's next request finds it free.
+        drop(place);
+        // If the client has left, the send fails and nothing has to be done.
+        let _ = reply.send(event);
     }
 }
 
 impl Reply<'_> {
     fn send(&self, text: String) {
         if !text.is_empty() {
-            // Whoever has left is noticed before the next pass.
+            // If the client has left, the next pass begins by noticing it.
             let _ = self.job.reply.send(Event::Text(text));
         }
     }

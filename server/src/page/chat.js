@@ -11,12 +11,19 @@ function headers() {
   return key ? { ...base, authorization: `Bearer ${key}` } : base;
 }
 
+// Changes the log and keeps its end in view, unless the reader has scrolled up.
+function follow(change) {
+  const log = at("log");
+  const follows = log.scrollHeight - log.scrollTop - log.clientHeight < 32;
+  change();
+  if (follows) log.scrollTop = log.scrollHeight;
+}
+
 function add(kind, text) {
   const div = document.createElement("div");
   div.className = kind;
   div.textContent = text;
-  at("log").append(div);
-  at("log").scrollTop = at("log").scrollHeight;
+  follow(() => at("log").append(div));
   return div;
 }
 
@@ -53,8 +60,7 @@ async function reply(messages, turn, signal) {
   if (!response.ok) throw new Error((await response.json()).error.message);
   for await (const object of objects(response)) {
     if (object.error) throw new Error(object.error.message);
-    turn.textContent += object.choices[0]?.delta?.content ?? "";
-    at("log").scrollTop = at("log").scrollHeight;
+    follow(() => { turn.textContent += object.choices[0]?.delta?.content ?? ""; });
     if (object.usage) {
       const seconds = (performance.now() - start) / 1000;
       const { prompt_tokens, completion_tokens } = object.usage;
@@ -78,6 +84,7 @@ async function send(event) {
   busy(true);
   conversation.push({ role: "user", content: text });
   add("turn user", text);
+  at("log").scrollTop = at("log").scrollHeight;
   at("text").value = "";
   const turn = add("turn assistant", "");
   try {
@@ -108,6 +115,15 @@ at("clear").addEventListener("click", () => {
   messages = [];
   at("log").replaceChildren();
 });
-fetch("/v1/models", { headers: headers() })
-  .then((response) => (response.ok ? response.json() : null))
-  .then((list) => { if (list) at("model").textContent = list.data[0].id; });
+
+// The model's name, and whether it can chat. The list needs the key, if there is one.
+async function describe() {
+  const response = await fetch("/v1/models", { headers: headers() });
+  if (!response.ok) return;
+  const [model] = (await response.json()).data;
+  at("model").textContent = model.id;
+  at("notice").textContent = model.chat_error ? `This model cannot chat: ${model.chat_error}.` : "";
+  at("send").disabled = Boolean(model.chat_error);
+}
+at("key").addEventListener("change", describe);
+describe();

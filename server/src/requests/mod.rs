@@ -55,11 +55,13 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct Reader {
     tokenizer: Arc<Tokenizer>,
-    /// Or why there is none.
-    template: Result<ChatTemplate, ChatError>,
+    /// Or the answer to every conversation.
+    template: Result<ChatTemplate, ApiError>,
     model_name: String,
     sampling: SamplerConfig,
     context: usize,
+    /// The most bytes of text that are tokenized: as many as a context of the vocabulary's longest token stands for.
+    max_text: usize,
 }
 
 impl Reader {
@@ -70,8 +72,16 @@ impl Reader {
         sampling: SamplerConfig,
         context: usize,
     ) -> Self {
-        let template = ChatTemplate::new(&tokenizer);
-        Self { tokenizer, template, model_name: model_name.into(), sampling, context }
+        let template = ChatTemplate::new(&tokenizer).map_err(|error| no_chat(&error));
+        let bytes = |id| tokenizer.piece_bytes(id, Special::On).map_or(0, <[u8]>::len);
+        let longest = (0..tokenizer.n_vocab() as u32).map(bytes).max().unwrap_or(0);
+        let max_text = context.saturating_mul(longest);
+        Self { tokenizer, template, model_name: model_name.into(), sampling, context, max_text }
+    }
+
+    /// The answer to every conversation, if the model has no chat template or an invalid one.
+    pub fn chat_error(&self) -> Option<&ApiError> {
+        self.template.as_ref().err()
     }
 
     /// What `body` asks for. `seed` is for requests that have none.
@@ -117,18 +127,30 @@ impl Reader {
 
     /// The conversation as the model's template writes it.
     fn render(&self, messages: &[Message]) -> Result<Vec<u32>, ApiError> {
-        let refused = |error: &ChatError| ApiError::invalid("messages", error.to_string());
-        let template = self.template.as_ref().map_err(refused)?;
+        let template = self.template.as_ref().map_err(ApiError::clone)?;
+        self.check_text("messages", messages.iter().map(|message| message.content.len()).sum())?;
         let prompt = template.prompt(&self.tokenizer, messages, &ChatOptions::default());
-        prompt.map(|prompt| prompt.ids).map_err(|error| refused(&error))
+        prompt.map(|prompt| prompt.ids).map_err(|error| ApiError::invalid("messages", error.to_string()))
+    }
+
+    /// Refuses a text that is too long for any context, before time and memory are spent on its tokens.
+    fn check_text(&self, field: &str, bytes: usize) -> Result<(), ApiError> {
+        let (max, context) = (self.max_text, self.context);
+        if bytes <= max {
+            return Ok(());
+        }
+        let message =
+            format!("{field} is {bytes} bytes long, a context of {context} tokens takes {max} at most");
+        Err(context_length_exceeded(field, message))
     }
 
     fn encode(&self, prompt: Prompt) -> Result<Vec<u32>, ApiError> {
         let ids = match prompt {
-            Prompt::Text(text) => self
-                .tokenizer
-                .encode_prompt(&text, Special::Off)
-                .map_err(|error| ApiError::invalid("prompt", error.to_string()))?,
+            Prompt::Text(text) => {
+                self.check_text("prompt", text.len())?;
+                let ids = self.tokenizer.encode_prompt(&text, Special::Off);
+                ids.map_err(|error| ApiError::invalid("prompt", error.to_string()))?
+            }
             Prompt::Ids(ids) => ids,
         };
         let n_vocab = self.tokenizer.n_vocab();
@@ -158,9 +180,7 @@ impl Reader {
         if prompt.len() > self.context {
             let (got, context) = (prompt.len(), self.context);
             let message = format!("{field} is {got} tokens long, the context holds {context}");
-            let mut error = ApiError::invalid(field, message);
-            error.body.error.code = Some("context_length_exceeded");
-            return Err(error);
+            return Err(context_length_exceeded(field, message));
         }
         let config = common.sampling(self.sampling, seed)?;
         let sampler = Sampler::new(config).map_err(|error| ApiError::new(400, None, error.to_string()))?;
@@ -174,6 +194,19 @@ impl Reader {
             include_usage: common.include_usage(),
         })
     }
+}
+
+fn no_chat(error: &ChatError) -> ApiError {
+    let message = format!("{error}; POST /v1/completions continues a text");
+    let mut error = ApiError::invalid("messages", message);
+    error.body.error.code = Some("no_chat_template");
+    error
+}
+
+fn context_length_exceeded(field: &str, message: String) -> ApiError {
+    let mut error = ApiError::invalid(field, message);
+    error.body.error.code = Some("context_length_exceeded");
+    error
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {

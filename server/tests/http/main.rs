@@ -4,5 +4,6 @@
 
 mod browser;
 mod clients;
+mod limits;
 mod replies;
 mod support;

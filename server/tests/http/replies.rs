@@ -1,7 +1,6 @@
 //! The server: every reply is what `generate` makes of the same request alone, and every refusal says why.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
 
 use crate::support::{Server, session, tokenizer};
 use halfbyte::generate::{CachedSession, Generation, Request, generate};
@@ -150,78 +149,6 @@ fn a_reply_ends_where_the_context_does() {
         error.starts_with("prompt is ") && error.ends_with("tokens long, the context holds 32"),
         "{error}"
     );
-    server.join();
-}
-
-/// Waits until `done`, ten seconds at most.
-#[track_caller]
-fn eventually(what: &str, done: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(10), "not within ten seconds: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// A reply that goes on for as long as anyone listens.
-fn endless() -> Value {
-    json!({ "prompt": TEXTS[1], "max_tokens": 100_000, "stream": true, "temperature": 1.5, "seed": 1 })
-}
-
-/// A context that takes some time to fill.
-fn large(slots: usize, queue: usize) -> Server {
-    Server::start(slots, 512, ServeOptions { queue, ..ServeOptions::new("tiny") })
-}
-
-#[test]
-fn who_leaves_frees_a_slot() {
-    let server = large(1, 8);
-    let mut open = server.open("/v1/completions", &endless());
-    open.chunk_after_head();
-    assert_eq!(server.metric("halfbyte_slots_busy"), 1.0);
-    drop(open);
-    eventually("the slot is free", || server.metric("halfbyte_slots_busy") == 0.0);
-    assert_eq!(server.metric("halfbyte_replies_cancelled_total"), 1.0);
-    // Who waits for the whole of it, too.
-    let mut request = endless();
-    request["stream"] = false.into();
-    let open = server.open("/v1/completions", &request);
-    eventually("it is begun", || server.metric("halfbyte_slots_busy") == 1.0);
-    drop(open);
-    eventually("the slot is free again", || server.metric("halfbyte_slots_busy") == 0.0);
-    assert_eq!(server.metric("halfbyte_replies_cancelled_total"), 2.0);
-    server.join();
-}
-
-#[test]
-fn a_full_queue_refuses() {
-    let server = large(1, 1);
-    let mut first = server.open("/v1/completions", &endless());
-    first.chunk_after_head();
-    let second = server.open("/v1/completions", &endless());
-    eventually("the second waits", || server.metric("halfbyte_requests_queued") == 1.0);
-    let third = server.post("/v1/completions", &endless());
-    assert_eq!(third.error(503), "1 requests are waiting already");
-    assert!(third.headers.iter().any(|header| header == "retry-after: 1"), "{third:?}");
-    drop((first, second));
-    eventually("all have left", || {
-        server.metric("halfbyte_slots_busy") + server.metric("halfbyte_requests_queued") == 0.0
-    });
-    server.join();
-}
-
-#[test]
-fn a_server_that_ends_lets_replies_end() {
-    let server = start(1);
-    let request = json!({ "prompt": TEXTS[0], "max_tokens": 60, "stream": true, "temperature": 0 });
-    let mut open = server.open("/v1/completions", &request);
-    let first = open.chunk_after_head();
-    server.stop();
-    let mut body = first;
-    while let Some(chunk) = open.chunk() {
-        body += &chunk;
-    }
-    assert!(body.ends_with("data: [DONE]\n\n"), "{body}");
     server.join();
 }
 

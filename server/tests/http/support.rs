@@ -27,9 +27,14 @@ pub(crate) fn session(context: usize) -> CpuSession {
 
 /// The embedded model's tokenizer, with a template.
 pub(crate) fn tokenizer() -> Tokenizer {
+    tokenizer_with(Some(TEMPLATE))
+}
+
+/// The embedded model's tokenizer with this template, or without one.
+fn tokenizer_with(template: Option<&str>) -> Tokenizer {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
     let spec = TokenizerSpec::from_metadata(gguf.metadata()).unwrap();
-    Tokenizer::new(&TokenizerSpec { chat_template: Some(TEMPLATE.to_owned()), ..spec }).unwrap()
+    Tokenizer::new(&TokenizerSpec { chat_template: template.map(str::to_owned), ..spec }).unwrap()
 }
 
 /// A running server.
@@ -42,6 +47,15 @@ pub(crate) struct Server {
 impl Server {
     /// With `slots` contexts of `context` tokens.
     pub(crate) fn start(slots: usize, context: usize, options: ServeOptions) -> Self {
+        Self::start_with(tokenizer(), slots, context, options)
+    }
+
+    /// One slot, and no chat template.
+    pub(crate) fn start_without_template() -> Self {
+        Self::start_with(tokenizer_with(None), 1, 256, ServeOptions::new("tiny"))
+    }
+
+    fn start_with(tokenizer: Tokenizer, slots: usize, context: usize, options: ServeOptions) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = Arc::new(Notify::new());
@@ -51,7 +65,7 @@ impl Server {
             let (model, compute) = (first.model(), Compute::new(2).unwrap());
             let session = |_| CpuSession::new(model, &compute, first.options()).unwrap();
             let sessions = (0..slots).map(|n| Box::new(session(n)) as Box<dyn Sequence>).collect();
-            serve(sessions, tokenizer(), options, listener, async move { stopped.notified().await })
+            serve(sessions, tokenizer, options, listener, async move { stopped.notified().await })
         });
         Self { address, stop, thread: Some(thread) }
     }
