@@ -3,6 +3,7 @@
 
 mod architectures;
 mod compute;
+mod load;
 
 #[cfg(feature = "quantize")]
 pub mod calibrate;
@@ -18,4 +19,5 @@ pub mod source;
 pub mod speculate;
 
 pub use compute::Compute;
+pub use load::{DEFAULT_CONTEXT, Device, LoadError, LoadOptions, Model};
 pub use model::Error;

@@ -29,10 +29,13 @@ pub(super) const MODULES: [(&str, &str); 9] = [
     ("mlp.down_proj", "ffn_down"),
 ];
 
-/// Refuses activations other than SiLU.
+/// Refuses activations other than SiLU, and sliding windows.
 pub(super) fn configure(config: &Object, _: &mut Metadata) -> Result<(), source::Error> {
     if config.opt_str("hidden_act")?.is_some_and(|name| name != "silu") {
         return Err(config.unsupported("hidden_act", "silu"));
+    }
+    if config.opt_bool("use_sliding_window")? == Some(true) {
+        return Err(config.unsupported("use_sliding_window", "false"));
     }
     Ok(())
 }

@@ -1,28 +1,18 @@
 //! Qwen2 and Qwen2.5: Llama's layer with biases on queries, keys and values.
 
 use halfbyte_cpu_kernels::RopeOrder;
-use halfbyte_gguf::Metadata;
 
 use super::{Architecture, Reader, llama};
 use crate::model::{Description, Error, Mixer};
-use crate::source::{self, Object};
 
 pub(super) const QWEN2: Architecture = Architecture {
     name: "qwen2",
     model_type: "qwen2",
     rope_order: RopeOrder::Halves,
     modules: &llama::MODULES,
-    configure,
+    configure: llama::configure,
     describe,
 };
-
-/// Refuses what [`llama`] refuses, and sliding windows.
-pub(super) fn configure(config: &Object, metadata: &mut Metadata) -> Result<(), source::Error> {
-    if config.opt_bool("use_sliding_window")? == Some(true) {
-        return Err(config.unsupported("use_sliding_window", "false"));
-    }
-    llama::configure(config, metadata)
-}
 
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     reader.refuse_experts()?;

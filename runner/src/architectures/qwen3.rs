@@ -2,7 +2,7 @@
 
 use halfbyte_cpu_kernels::RopeOrder;
 
-use super::{Architecture, Reader, qwen2};
+use super::{Architecture, Reader, llama};
 use crate::model::{Description, Error, Mixer};
 
 pub(super) const QWEN3: Architecture = Architecture {
@@ -22,7 +22,7 @@ pub(super) const QWEN3: Architecture = Architecture {
         ("mlp.up_proj", "ffn_up"),
         ("mlp.down_proj", "ffn_down"),
     ],
-    configure: qwen2::configure,
+    configure: llama::configure,
     describe,
 };
 

@@ -8,7 +8,7 @@ use halfbyte_cpu_kernels::rms_norm;
 
 use super::description::{Description, FeedForward, MatrixId, Mixer, Norm};
 use super::session::ActivationType;
-use super::state::State;
+use super::state::LayerState;
 use super::step::{Buffers, Step, embed};
 use super::weights::Weights;
 use super::{Compute, Error, Rope, Transformer};
@@ -145,11 +145,11 @@ impl Layerwise {
         let longest = windows.iter().map(|w| w.rows).max().unwrap_or(0);
         let mut ropes: Vec<_> = d.ropes.iter().map(Rope::table).collect();
         ropes.iter_mut().for_each(|table| table.extend_to(longest));
-        let mut state = State::new(d, KvType::F32, longest.max(1))?;
         let mut b = Buffers::default();
         for (l, (layer, &params)) in d.layers.iter().zip(model.attention()).enumerate() {
             // A copy for each layer, so that changed matrices live no longer than their layer.
             let mut weights = model.weights().clone();
+            let mut state = LayerState::new(&layer.mixer, KvType::F32, longest.max(1))?;
             let stage = Stage::MixerInput(l);
             for window in &windows {
                 normed(&compute, &weights, layer.mixer_norm, &window.x, &mut b.h)?;
@@ -161,14 +161,12 @@ impl Layerwise {
             for window in &mut windows {
                 let step = step(&compute, &weights, window.rows);
                 b.x.clone_from(&window.x);
-                // The state of every layer is used once for each window.
-                state.cut(0).map_err(Error::from)?;
+                state.clear();
                 step.project(layer, &mut b)?;
-                step.mix(layer, params, &ropes, &mut state.layers[l], 0..window.rows, &mut b)?;
+                step.mix(layer, params, &ropes, &mut state, 0..window.rows, &mut b)?;
                 window.inner.clone_from(&b.attended);
                 visitor.inputs(stage, &window.inner, window.rows)?;
             }
-            state.cut(0).map_err(Error::from)?;
             replace(&mut weights, stage, d, visitor.finish(stage)?);
 
             let stage = Stage::FeedForwardInput(l);

@@ -67,6 +67,22 @@ pub(super) enum LayerState {
 }
 
 impl LayerState {
+    /// The state of a layer with this mixer before the first token, with room for `capacity` tokens.
+    pub(super) fn new(mixer: &Mixer, kv_type: KvType, capacity: usize) -> Result<Self, Error> {
+        match mixer {
+            Mixer::Attention(a) => {
+                Ok(Self::Attention(KvCache::new(kv_type, a.n_kv_heads, a.head_dim, capacity)?))
+            }
+        }
+    }
+
+    /// Forgets all tokens.
+    pub(super) fn clear(&mut self) {
+        match self {
+            Self::Attention(cache) => cache.clear(),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Attention(cache) => cache.len(),
@@ -118,11 +134,7 @@ pub(super) struct State {
 impl State {
     /// The state before the first token, with room for `capacity` tokens.
     pub(super) fn new(description: &Description, kv_type: KvType, capacity: usize) -> Result<Self, Error> {
-        let layer = |layer: &super::Layer| match &layer.mixer {
-            Mixer::Attention(a) => {
-                Ok(LayerState::Attention(KvCache::new(kv_type, a.n_kv_heads, a.head_dim, capacity)?))
-            }
-        };
+        let layer = |layer: &super::Layer| LayerState::new(&layer.mixer, kv_type, capacity);
         Ok(Self { layers: description.layers.iter().map(layer).collect::<Result<_, Error>>()? })
     }
 
@@ -136,13 +148,13 @@ impl State {
     /// # Errors
     /// [`CannotCut`], and nothing is changed. Cutting to 0 always works.
     pub(super) fn cut(&mut self, len: usize) -> Result<(), CannotCut> {
-        if len < self.len() {
-            if len > 0 && !self.layers.iter().all(LayerState::can_cut) {
+        if len == 0 {
+            self.layers.iter_mut().for_each(LayerState::clear);
+        } else if len < self.len() {
+            if !self.layers.iter().all(LayerState::can_cut) {
                 return Err(CannotCut { len: self.len(), wanted: len });
             }
-            for layer in &mut self.layers {
-                layer.cut(len);
-            }
+            self.layers.iter_mut().for_each(|layer| layer.cut(len));
         }
         Ok(())
     }

@@ -37,10 +37,10 @@ impl Weights {
     /// A tensor that is missing, superfluous, of the wrong shape or of an unsupported type, by its name.
     pub(super) fn new(file: Arc<ModelFile>, description: &Description) -> Result<Self, Error> {
         let source: &dyn Source = &**file;
-        let matrices = description.matrices.iter().map(|info| in_place(source, info));
-        let matrices = matrices.collect::<Result<_, _>>()?;
         let vectors = description.vectors.iter().map(|info| part_of_vector(source, info));
         let vectors = vectors.collect::<Result<_, _>>()?;
+        let matrices = description.matrices.iter().map(|info| in_place(source, info));
+        let matrices = matrices.collect::<Result<_, _>>()?;
         let names = description.matrices.iter().map(|info| info.tensor.as_str());
         let names = names.chain(description.vectors.iter().map(|info| info.tensor.as_str()));
         let used: HashSet<&str> = names.collect();
