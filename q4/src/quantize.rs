@@ -14,6 +14,7 @@
 //! The whole row is checked before anything is written.
 
 use half::f16;
+use halfbyte_q8::f16_reaching;
 
 use crate::error::{Error, check_finite, check_len};
 use crate::fit::{biggest, fit_group, fit_group_weighted, weighted_error};
@@ -23,17 +24,6 @@ use crate::{BlockQ4_0, BlockQ4_1, GROUP, pack_nibbles};
 
 /// The largest f16.
 const F16_MAX: f32 = 65504.0;
-
-/// The f16 next to `d` that is not smaller in magnitude. `|d|` is at most [`F16_MAX`].
-fn f16_reaching(d: f32) -> f16 {
-    let nearest = f16::from_f32(d);
-    if nearest.to_f32().abs() < d.abs() {
-        // Neighbours of one sign differ by one in their bits, from zero to infinity.
-        f16::from_bits(nearest.to_bits() + 1)
-    } else {
-        nearest
-    }
-}
 
 /// The block of a stored scale and signed codes; [`BlockQ4_0::ZERO`] if it decodes to zeros.
 fn block_q4_0(scale: f16, codes: [i8; GROUP]) -> BlockQ4_0 {

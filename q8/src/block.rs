@@ -42,11 +42,20 @@ const _: () = assert!(size_of::<BlockQ8_0>() == 34 && align_of::<BlockQ8_0>() ==
 /// The largest magnitude that Q8_0 can store: 127 steps of the largest f16. Exact in f32.
 const LIMIT: f32 = 127.0 * 65504.0;
 
-/// The f16 next to `d >= 0` that is not below it. `d` is at most 65504.
-fn f16_reaching(d: f32) -> f16 {
+/// `d` rounded to f16, away from zero: the scale of a group whose biggest weight the codes then reach. Quantizers of other
+/// formats use it, too. The result is infinite where `|d|` is beyond 65504, and NaN for NaN.
+///
+/// ```
+/// use halfbyte_q8::f16_reaching;
+/// assert_eq!(f16_reaching(0.5).to_f32(), 0.5);
+/// // Between 2048 and 4096, f16s are the even numbers.
+/// assert_eq!((f16_reaching(2049.0).to_f32(), f16_reaching(-2048.1).to_f32()), (2050.0, -2050.0));
+/// ```
+#[must_use]
+pub fn f16_reaching(d: f32) -> f16 {
     let nearest = f16::from_f32(d);
-    if nearest.to_f32() < d {
-        // The bits of positive f16s order like the numbers.
+    if nearest.to_f32().abs() < d.abs() {
+        // Neighbours of one sign differ by one in their bits, from zero to infinity.
         f16::from_bits(nearest.to_bits() + 1)
     } else {
         nearest

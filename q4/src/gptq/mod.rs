@@ -45,3 +45,42 @@ mod rows;
 
 pub use factor::{Factor, Options, Order};
 pub use rows::{Report, Scales, affine_rows, q4_0_rows, q4_1_rows};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BlockQ4_0;
+
+    #[test]
+    fn blocks_are_those_of_another_linear_algebra() {
+        // Recorded with the factorisation and the products of the crate faer 0.24, for the same inputs.
+        let recorded =
+            [(Scales::Nearest, 0x2fe2_89fc_ab1b_09b9_u64), (Scales::Compensated, 0xccba_165e_8360_995b)];
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        println!("seed {state:#x}");
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as f64 / (1_u64 << 53) as f64 - 0.5
+        };
+        // Two panels of the factorisation and a half, and several batches of rows.
+        let (n, rows) = (320, 256);
+        let mut moments = vec![0.0; n * n];
+        for i in 0..n {
+            (0..i).for_each(|j| moments[i * n + j] = random());
+            moments[i * n + i] = 2.0 * (n as f64).sqrt() + 2.0 + random();
+        }
+        let weights: Vec<f32> = (0..rows * n).map(|_| random() as f32).collect();
+        let factor = Factor::new(&moments, n, 32, Options::DEFAULT).unwrap();
+        for (scales, expected) in recorded {
+            let mut blocks = vec![BlockQ4_0::ZERO; rows * n / 32];
+            q4_0_rows(&factor, &weights, scales, &mut blocks).unwrap();
+            let numbers = blocks
+                .iter()
+                .flat_map(|b| std::iter::once(u64::from(b.scale.to_bits())).chain(b.codes.map(u64::from)));
+            let hash = numbers.fold(0_u64, |hash, number| hash.wrapping_mul(31).wrapping_add(number));
+            assert_eq!(hash, expected, "{scales:?}: {hash:#x}, not {expected:#x}");
+        }
+    }
+}
