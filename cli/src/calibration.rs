@@ -9,6 +9,7 @@ use halfbyte::calibrate::{self, Checkpoint, Recipe};
 use halfbyte::model::{Compute, Transformer};
 use halfbyte::requantize::Plan;
 use halfbyte::source::ModelFile;
+use halfbyte_gguf::AtomicFile;
 use halfbyte_gguf::imatrix::Imatrix;
 use halfbyte_q4::gptq::{Options, Order};
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
@@ -156,6 +157,7 @@ impl<'a> Calibration<'a> {
             scales_by_importance: self.args.imatrix.is_some(),
         };
         let path = self.checkpoint_path();
+        AtomicFile::check(&path)?;
         let fingerprint = calibrate::fingerprint(plan, &text.windows, recipe);
         let mut checkpoint = Checkpoint::open(&path, fingerprint)?;
         let made = calibrate::quantize(

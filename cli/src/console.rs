@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
+use halfbyte_gguf::AtomicFile;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
@@ -29,6 +30,10 @@ impl Console {
         // The editor draws on stdout, so that must be seen too.
         if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
             return Ok(Self { editor: None, history: None });
+        }
+        if let Some(path) = history {
+            // The editor would change a device's permissions.
+            AtomicFile::check(path).context("--history")?;
         }
         let mut editor = DefaultEditor::new().context("cannot set up line editing")?;
         if let Some(path) = history.filter(|path| path.exists()) {

@@ -1,5 +1,7 @@
 //! `halfbyte imatrix`: which columns of a model's matrices matter on a text.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, bail};
 use halfbyte::calibrate;
 use halfbyte_gguf::imatrix::{Format, Imatrix};
@@ -8,9 +10,9 @@ use serde::Serialize;
 use super::args::{GlobalArgs, ImatrixArgs, ImatrixFormatArg};
 use super::calibration::{Text, window_length};
 use super::engine::{self, Engine};
+use super::new_file;
 use super::output::{self, note};
 use super::progress::Progress;
-use super::quantize::check_output;
 
 #[derive(Serialize)]
 struct Output<'a> {
@@ -26,11 +28,12 @@ struct Output<'a> {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &ImatrixArgs) -> Result<()> {
+    // The file as it is, not as --load-as makes it in memory.
+    let file = engine::open(global.model.as_deref())?;
+    let others = args.merge.iter().chain([&args.text]).map(PathBuf::as_path);
+    new_file::check(&args.output, &file, others, args.force)?;
+    drop(file);
     let gguf = engine::load(global)?;
-    for input in global.model.iter().chain(&args.merge) {
-        check_output(input, &args.output, args.force)?;
-    }
-    check_output(&args.text, &args.output, args.force)?;
     let engine = Engine::new(&gguf, global)?;
     // Found out before the work, not after it.
     let others =

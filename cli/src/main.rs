@@ -19,6 +19,7 @@ mod inspect;
 mod kl;
 mod logits;
 mod memory;
+mod new_file;
 mod output;
 mod perplexity;
 mod profile;

@@ -1,7 +1,7 @@
 //! `halfbyte quantize`: a model in another type.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
 use halfbyte::requantize::{Difference, Error, Format, Keep, Method, Plan, Ready, Written};
@@ -12,7 +12,7 @@ use super::args::{FormatArg, GlobalArgs, MethodArg, QuantizeArgs};
 use super::calibration::Calibration;
 use super::output::{self, note};
 use super::progress::Progress;
-use super::{compare, engine};
+use super::{compare, engine, new_file};
 
 #[derive(Serialize)]
 struct Output<'a> {
@@ -47,7 +47,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     let Recipe { format, keep, method } = recipe(args)?;
     let (input, out) = (args.input.display().to_string(), args.output.display().to_string());
     let gguf = engine::open(Some(&args.input))?;
-    check_output(&args.input, &args.output, args.force)?;
+    let others = args.imatrix.iter().chain(&args.calibrate).map(PathBuf::as_path);
+    new_file::check(&args.output, &gguf, others, args.force)?;
     let mut plan = Plan::new(&**gguf, format, &keep).with_context(|| input.clone())?;
     if args.saturate {
         plan.saturate();
@@ -79,7 +80,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     refuse_or_tell(args.strict, &remarks(&tensors))?;
     // Half of another model's weights would look like a result.
     gguf.require_unchanged()?;
-    writer.commit().with_context(|| out.clone())?;
+    writer.commit()?;
     if let Some(checkpoint) = checkpoint {
         checkpoint.remove()?;
     }
@@ -205,20 +206,6 @@ fn remarks(tensors: &[Written]) -> Vec<String> {
         format!("{name:?}: {n} weights beyond the range of {} were taken to its end", t.tensor.ty)
     });
     uniform.chain(saturated).collect()
-}
-
-/// Refuses to take the place of the input, and without `force` that of anything.
-pub(crate) fn check_output(input: &Path, output: &Path, force: bool) -> Result<()> {
-    // Of a path that leads nowhere there is no file to lose.
-    if let (Ok(input), Ok(found)) = (input.canonicalize(), output.canonicalize())
-        && input == found
-    {
-        bail!("{} is the file to be read: expected another name for the new one", output.display());
-    }
-    if !force && output.symlink_metadata().is_ok() {
-        bail!("{} exists already: --force replaces it", output.display());
-    }
-    Ok(())
 }
 
 fn tensor_json(written: &Written) -> TensorJson<'_> {

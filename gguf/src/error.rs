@@ -387,6 +387,22 @@ pub enum Error {
         got: usize,
     },
 
+    /// Something at the destination of a new file that a file must not replace.
+    #[error("cannot write {}: it is {got}, expected a regular file or a name that is not in use", path.display())]
+    OutputKind {
+        /// The path as given.
+        path: PathBuf,
+        /// What is there: a directory, a device, ...
+        got: &'static str,
+    },
+    /// A new file in a directory that does not exist.
+    #[error("cannot write {}: there is no directory {}", path.display(), folder.display())]
+    OutputFolder {
+        /// The path as given.
+        path: PathBuf,
+        /// The directory that it names.
+        folder: PathBuf,
+    },
     /// The output could not be written. Nothing is left at the destination
     /// that was not there before.
     #[error("cannot write {what}")]
@@ -419,6 +435,8 @@ impl Error {
                 | Self::SplitNotFirst { .. }
                 | Self::SplitName { .. }
                 | Self::SplitMismatch { .. }
+                | Self::OutputKind { .. }
+                | Self::OutputFolder { .. }
         )
     }
 }

@@ -76,8 +76,18 @@ pub fn require_file(path: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
     if kind.is_file() {
         return Ok(());
     }
-    let got = if kind.is_dir() { "a directory" } else { special_kind(kind) };
-    Err(Error::NotAFile { path: path.to_owned(), got })
+    Err(Error::NotAFile { path: path.to_owned(), got: describe_kind(kind) })
+}
+
+/// What a path that is no regular file is, in words.
+pub(crate) fn describe_kind(kind: fs::FileType) -> &'static str {
+    if kind.is_dir() {
+        "a directory"
+    } else if kind.is_symlink() {
+        "a link"
+    } else {
+        special_kind(kind)
+    }
 }
 
 #[cfg(unix)]

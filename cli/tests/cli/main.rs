@@ -14,6 +14,7 @@ mod hub;
 mod hub_support;
 mod machine;
 mod model;
+mod new_file;
 mod quantize;
 mod run;
 mod speculate;

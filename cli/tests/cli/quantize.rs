@@ -435,12 +435,46 @@ fn what_cannot_be_written_is_named_and_leaves_the_file_as_it_was() {
         refused(&[good.clone(), ("odd.weight", &[48, 2], values(96))], &["--type", "q4_0"]),
         r#"tensor "odd.weight" has rows of 48 weights, and Q4_0 comes in groups of 32: give it another type (--keep 'odd.weight=f16')"#
     );
-    // The advice helps; a vector may hold and measure what it likes.
-    let vector = ("norm.weight", &[5][..], vec![f32::INFINITY; 5]);
+    // A vector is copied, but it is not exempt: a model with a NaN in a norm answers nothing.
+    for (value, shown) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf")] {
+        let vector = ("output_norm.weight", &[5][..], vec![1.0, 2.0, 3.0, value, 5.0]);
+        assert_eq!(
+            refused(&[good.clone(), vector], &["--type", "q4_0"]),
+            format!(r#"tensor "output_norm.weight", row 0, position 3: {shown} is not a finite weight"#)
+        );
+    }
+    // The advice helps; a vector may have any length.
+    let vector = ("norm.weight", &[5][..], vec![f32::MAX; 5]);
     write_f32(&input, &[good, ("odd.weight", &[48, 2], values(96)), vector]);
     quantize(&input, &out, &["--type", "q4_0", "--keep", "odd.weight=f16", "--force"]).ok();
     let gguf = Gguf::open(&out).unwrap();
-    assert_eq!(gguf.view::<f32>(gguf.tensor("norm.weight").unwrap()).unwrap(), [f32::INFINITY; 5]);
+    assert_eq!(gguf.view::<f32>(gguf.tensor("norm.weight").unwrap()).unwrap(), [f32::MAX; 5]);
+}
+
+/// The types of vectors beside F32: their numbers are looked at as well, where they are numbers that can be infinite.
+#[test]
+fn vectors_of_other_types_are_finite_too() {
+    let dir = temp_dir();
+    let (input, out) = (at(&dir, "in.gguf"), at(&dir, "out.gguf"));
+    let error = |ty: TensorType, bytes: &[u8]| {
+        let n = bytes.len() / ty.block_bytes();
+        let infos = [TensorInfo::new("v.bias", ty, &[n]).unwrap()];
+        let mut writer = GgufWriter::create(&input, &Metadata::new(), &infos).unwrap();
+        writer.write_tensor("v.bias", bytes).unwrap();
+        writer.commit().unwrap();
+        let done = quantize(&input, &out, &["--type", "q8_0", "--force"]);
+        (done.code != Some(0)).then(|| done.error())
+    };
+    let expected = format!(r#"{input}: tensor "v.bias", row 0, position 1: inf is not a finite weight"#);
+    let infinite = [1.0_f32, f32::INFINITY];
+    let halves = infinite.map(f16::from_f32);
+    let brains = infinite.map(bf16::from_f32);
+    let doubles = infinite.map(f64::from);
+    assert_eq!(error(TensorType::F16, bytemuck::cast_slice(&halves)), Some(expected.clone()));
+    assert_eq!(error(TensorType::BF16, bytemuck::cast_slice(&brains)), Some(expected.clone()));
+    assert_eq!(error(TensorType::F64, bytemuck::cast_slice(&doubles)), Some(expected));
+    assert_eq!(error(TensorType::F64, bytemuck::cast_slice(&[1e300, -1e300])), None);
+    assert_eq!(error(TensorType::I32, &[0xff; 8]), None);
 }
 
 #[test]

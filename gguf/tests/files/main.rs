@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+#[cfg(unix)]
+mod atomic;
 mod hostile;
 mod imatrix;
 mod reading;

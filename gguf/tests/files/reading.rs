@@ -170,8 +170,16 @@ fn file_on_disk() {
 
     // A destination that cannot be: found before any work.
     let error = GgufWriter::create(dir.path(), &all_values(), &infos).unwrap_err();
-    assert!(chain(&error).starts_with(&format!("cannot write {}: ", dir.path().display())), "{error}");
-    assert!(GgufWriter::create(dir.path().join("no/such"), &all_values(), &infos).is_err());
+    let expected = format!(
+        "cannot write {}: it is a directory, expected a regular file or a name that is not in use",
+        dir.path().display()
+    );
+    assert_eq!(chain(&error), expected);
+    let missing = dir.path().join("no/such");
+    let error = GgufWriter::create(&missing, &all_values(), &infos).unwrap_err();
+    let folder = dir.path().join("no");
+    let expected = format!("cannot write {}: there is no directory {}", missing.display(), folder.display());
+    assert_eq!(chain(&error), expected);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 
     // Dropped before the end: nothing has happened.

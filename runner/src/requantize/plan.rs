@@ -40,7 +40,7 @@ pub struct Plan<'a> {
 /// What is done with a tensor.
 #[derive(Debug)]
 pub(super) enum Step<'a> {
-    /// Copied unseen.
+    /// Copied as it is, once all its numbers are found to be finite.
     Vector,
     /// Written as F32, which other readers of GGUF want of vectors: from formats that store them otherwise.
     Widened(Matrix<'a>),

@@ -8,6 +8,7 @@ use halfbyte_cpu_kernels::{Context, Matrix};
 use super::difference::decode;
 use super::plan::Step;
 use super::{Difference, Error, Plan};
+use crate::model;
 use halfbyte_gguf::{GgufWriter, TensorInfo, TensorType};
 
 /// Weights that a thread takes on at a time, or one row if that is longer.
@@ -74,6 +75,7 @@ impl Plan<'_> {
         for ((old, new), step) in self.source.tensors().iter().zip(self.tensors()).zip(&self.steps) {
             let mut counts = Counts::default();
             if let Step::Vector = step {
+                self.require_finite(ctx, old)?;
                 writer.append(self.source.bytes(old))?;
                 done += old.n_elements();
             } else if let Step::Widened(vector) = step {
@@ -106,6 +108,26 @@ impl Plan<'_> {
             report.push(Written { tensor: new.clone(), from: old.ty, difference, uniform_groups, saturated });
         }
         Ok(Some(report))
+    }
+
+    /// Refuses a vector with a NaN or an infinity. Vectors of integers have neither, and other types that halfbyte does
+    /// not compute with are copied as they are.
+    fn require_finite(&self, ctx: Context<'_>, info: &TensorInfo) -> Result<(), Error> {
+        if info.ty == TensorType::F64 {
+            let (numbers, _) = self.source.bytes(info).as_chunks();
+            let numbers = numbers.iter().map(|&bytes| f64::from_le_bytes(bytes));
+            return match numbers.enumerate().find(|(_, value)| !value.is_finite()) {
+                None => Ok(()),
+                Some((position, value)) => {
+                    Err(Error::NonFinite { tensor: info.name.clone(), row: 0, position, value: value as f32 })
+                }
+            };
+        }
+        if info.require_supported().is_err() {
+            return Ok(());
+        }
+        let vector = model::tensor_matrix(self.source, info)?;
+        decode(ctx.isa, &vector, &info.name, 0, &mut vec![0.0; info.n_elements()])
     }
 
     /// The numbers of a vector, in GGUF's order.

@@ -178,6 +178,11 @@ impl ModelFile {
         Self { source: Box::new(source), stamps: Vec::new() }
     }
 
+    /// The files that hold its weights: none for a model in memory.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.stamps.iter().map(|stamp| stamp.path.as_path())
+    }
+
     /// Finds out whether the files are what they were when they were opened: weights that were read in between are
     /// then those of one model.
     ///

@@ -17,10 +17,10 @@
 //! changes only what is visible.
 //!
 //! Templates run in a sandbox: no files, no clock but the given one, and the
-//! limits below. Filters that only make long strings (`format`, `indent`,
-//! `batch`, `slice`) are left out. One thing is not bounded: strings inside the
-//! program may double until memory runs out, so a template deserves as much
-//! trust as the rest of the file it comes in.
+//! limits below: [`MAX_TEMPLATE_BYTES`] of source, [`MAX_FUEL`] steps, [`MAX_MEMORY_BYTES`] of values,
+//! [`MAX_OUTPUT_BYTES`] of output. Filters that only make long strings (`format`, `indent`,
+//! `batch`, `slice`) are left out. Whatever a template does, it ends with a prompt or an error: it
+//! cannot exhaust the memory or the stack of the process.
 //!
 //! ```
 //! use halfbyte_tokenizer::chat::{ChatOptions, ChatTemplate, Message};
@@ -43,8 +43,12 @@
 //! # Ok::<(), halfbyte_tokenizer::chat::ChatError>(())
 //! ```
 
+mod compile;
+mod constants;
 mod date;
 mod disguise;
+mod meter;
+mod operators;
 mod sandbox;
 
 use std::time::SystemTime;
@@ -59,6 +63,11 @@ pub const MAX_TEMPLATE_BYTES: usize = 256 << 10;
 pub const MAX_OUTPUT_BYTES: usize = 16 << 20;
 /// The most steps a template may take, in units of minijinja's fuel (about one an instruction).
 pub const MAX_FUEL: u64 = 2_000_000;
+/// The bytes that the operations of a template may make or look through, all together. What is in memory at any time is
+/// at most about three times as much, since text is copied when it grows.
+pub const MAX_MEMORY_BYTES: usize = 128 << 20;
+/// The bytes of text that `*` may make of a template's constants when it is compiled.
+const MAX_CONSTANT_BYTES: usize = 1 << 20;
 
 /// Why a prompt could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +101,12 @@ pub enum ChatError {
     OutOfFuel {
         /// [`MAX_FUEL`].
         limit: u64,
+    },
+    /// The template made texts or lists that are too large.
+    #[error("the chat template used more than {limit} bytes of memory")]
+    OutOfMemory {
+        /// [`MAX_MEMORY_BYTES`].
+        limit: usize,
     },
     /// The template wrote too much.
     #[error("the chat template wrote more than {limit} bytes")]

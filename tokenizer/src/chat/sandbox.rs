@@ -3,14 +3,16 @@
 use std::fmt;
 use std::io;
 
+use minijinja::machinery::{Vm, make_string_output};
 use minijinja::value::{Kwargs, Value};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, context};
-use minijinja_contrib::pycompat;
 use serde::Serialize as _;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
-use super::date;
-use super::{ChatError, ChatOptions, MAX_FUEL, MAX_OUTPUT_BYTES};
+use super::compile::{Program, compile};
+use super::meter::{Exhausted, Meter};
+use super::{ChatError, ChatOptions, MAX_FUEL, MAX_MEMORY_BYTES, MAX_OUTPUT_BYTES};
+use super::{date, operators};
 
 /// The name in messages: `... (in chat_template:3)`.
 const NAME: &str = "chat_template";
@@ -18,9 +20,13 @@ const NAME: &str = "chat_template";
 /// The widest indentation `tojson` makes.
 const MAX_INDENT: usize = 16;
 
-/// A compiled template in its environment.
+/// The longest text of `raise_exception` that is passed on, in characters.
+const MAX_REFUSAL: usize = 1000;
+
+/// A template that compiles, and the environment that it runs in.
 pub(super) struct Sandbox {
     environment: Environment<'static>,
+    source: String,
 }
 
 impl fmt::Debug for Sandbox {
@@ -41,26 +47,18 @@ impl Sandbox {
     /// [`ChatError::Syntax`].
     pub(super) fn new(source: &str) -> Result<Self, ChatError> {
         let mut environment = Environment::new();
-        environment.set_trim_blocks(true);
-        environment.set_lstrip_blocks(true);
-        environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_fuel(Some(MAX_FUEL));
-        environment.set_unknown_method_callback(method);
+        operators::install(&mut environment);
         environment.add_function("raise_exception", raise_exception);
         environment.add_filter("tojson", to_json);
-        for filter in ["batch", "format", "indent", "slice"] {
-            environment.remove_filter(filter);
-        }
-        environment
-            .add_template_owned(NAME, source.to_owned())
-            .map_err(|e| ChatError::Syntax { message: e.to_string() })?;
-        Ok(Self { environment })
+        compile(NAME, source).map_err(|e| ChatError::Syntax { message: e.to_string() })?;
+        Ok(Self { environment, source: source.to_owned() })
     }
 
     /// Runs the template on roles and contents.
     ///
     /// # Errors
-    /// [`ChatError::Refused`], [`ChatError::OutOfFuel`],
+    /// [`ChatError::Refused`], [`ChatError::OutOfFuel`], [`ChatError::OutOfMemory`],
     /// [`ChatError::OutputSize`], [`ChatError::Render`].
     pub(super) fn render(
         &self,
@@ -82,15 +80,17 @@ impl Sandbox {
             add_generation_prompt => options.add_generation_prompt,
             strftime_now => Value::from_function(strftime_now),
         };
-        let mut output = Limited { bytes: Vec::new(), exceeded: false };
-        let result = (self.environment.get_template(NAME))
-            .and_then(|t| t.render_captured_to(context, &mut output).map(drop));
-        match result {
-            Ok(()) => String::from_utf8(output.bytes)
-                .map_err(|_| ChatError::Render { message: "the output is not UTF-8".into() }),
-            Err(_) if output.exceeded => Err(ChatError::OutputSize { limit: MAX_OUTPUT_BYTES }),
-            Err(error) => Err(explain(&error)),
+        // The instructions borrow the source, so they cannot be kept beside it. Compiling takes less than a millisecond
+        // for the longest published templates.
+        let Program { main, blocks } = compile(NAME, &self.source).map_err(|error| explain(&error))?;
+        let mut text = String::new();
+        let mut output = make_string_output(&mut text);
+        let ran = Vm::new(&self.environment).eval(&main, context, &blocks, &mut output, AutoEscape::None);
+        ran.map(drop).map_err(|error| explain(&error))?;
+        if text.len() > MAX_OUTPUT_BYTES {
+            return Err(ChatError::OutputSize { limit: MAX_OUTPUT_BYTES });
         }
+        Ok(text)
     }
 }
 
@@ -104,25 +104,21 @@ fn explain(error: &Error) -> ChatError {
         if e.downcast_ref::<Error>().is_some_and(|e| e.kind() == ErrorKind::OutOfFuel) {
             return ChatError::OutOfFuel { limit: MAX_FUEL };
         }
+        if e.downcast_ref::<Exhausted>().is_some() {
+            return ChatError::OutOfMemory { limit: MAX_MEMORY_BYTES };
+        }
         cause = e.source();
     }
     ChatError::Render { message: error.to_string() }
 }
 
-/// Python's string and dictionary methods, but for `format`, which pads to any length.
-fn method(state: &State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
-    if name == "format" {
-        return Err(Error::new(ErrorKind::UnknownMethod, "format is not available in chat templates"));
-    }
-    pycompat::unknown_method_callback(state, value, name, args)
-}
-
-fn raise_exception(message: String) -> Result<Value, Error> {
+fn raise_exception(message: &str) -> Result<Value, Error> {
+    let message = message.chars().take(MAX_REFUSAL).collect();
     Err(Error::new(ErrorKind::InvalidOperation, "raise_exception").with_source(Raised(message)))
 }
 
 /// JSON as Python's `json.dumps` writes it: `, ` and `: ` between, no escapes beyond JSON's.
-fn to_json(value: &Value, kwargs: Kwargs) -> Result<String, Error> {
+fn to_json(state: &State<'_, '_>, value: &Value, kwargs: Kwargs) -> Result<String, Error> {
     let indent: Option<usize> = kwargs.get("indent")?;
     let ascii: Option<bool> = kwargs.get("ensure_ascii")?;
     kwargs.assert_all_used()?;
@@ -130,7 +126,8 @@ fn to_json(value: &Value, kwargs: Kwargs) -> Result<String, Error> {
     if ascii == Some(true) {
         return Err(wrong("tojson: ensure_ascii=true is not available"));
     }
-    let mut out = Vec::new();
+    let meter = Meter::of(state);
+    let mut out = Charged { bytes: Vec::new(), meter: &meter, error: None };
     let written = match indent {
         None => value.serialize(&mut Serializer::with_formatter(&mut out, PythonStyle)),
         Some(n) if n <= MAX_INDENT => {
@@ -139,8 +136,11 @@ fn to_json(value: &Value, kwargs: Kwargs) -> Result<String, Error> {
         }
         Some(_) => return Err(wrong("tojson: an indent of more than 16")),
     };
-    written.map_err(|e| Error::new(ErrorKind::BadSerialization, "tojson").with_source(e))?;
-    String::from_utf8(out).map_err(|_| wrong("tojson: not UTF-8"))
+    if let Err(error) = written {
+        let other = || Error::new(ErrorKind::BadSerialization, "tojson").with_source(error);
+        return Err(out.error.take().unwrap_or_else(other));
+    }
+    String::from_utf8(out.bytes).map_err(|_| wrong("tojson: not UTF-8"))
 }
 
 /// One line, with a space after each comma and colon.
@@ -160,17 +160,18 @@ impl Formatter for PythonStyle {
     }
 }
 
-/// Keeps what is written, up to [`MAX_OUTPUT_BYTES`].
-struct Limited {
+/// Keeps what is written, and charges for it.
+struct Charged<'a> {
     bytes: Vec<u8>,
-    exceeded: bool,
+    meter: &'a Meter,
+    error: Option<Error>,
 }
 
-impl io::Write for Limited {
+impl io::Write for Charged<'_> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        if buf.len() > MAX_OUTPUT_BYTES - self.bytes.len() {
-            self.exceeded = true;
-            return Err(io::Error::other("output limit"));
+        if let Err(error) = self.meter.charge(buf.len()) {
+            self.error = Some(error);
+            return Err(io::Error::other("memory limit"));
         }
         self.bytes.extend_from_slice(buf);
         Ok(buf.len())

@@ -142,6 +142,154 @@ fn hostile_templates_stop() {
     assert!(matches!(run(&deep), ChatError::Syntax { .. }));
 }
 
+/// One instruction may double a text or a list, so steps alone bound no memory.
+#[test]
+fn templates_that_grow_without_end_run_out_of_memory() {
+    let ns = "{% set ns = namespace(s='xxxxxxxxxxxxxxxx', l=[1, 2]) %}";
+    let double =
+        |step: &str| format!("{ns}{{% for i in range(60) %}}{step}{{% endfor %}}{{{{ ns.s|length }}}}");
+    for step in [
+        "{% set ns.s = ns.s ~ ns.s %}",
+        "{% set ns.s = ns.s + ns.s %}",
+        "{% set ns.s = ns.s * 2 %}",
+        "{% set ns.s = [ns.s, ns.s]|join %}",
+        "{% set ns.s = ns.s|join(ns.s) %}",
+        "{% set ns.s = ns.s.join([ns.s, ns.s]) %}",
+        "{% set ns.s = ns.s|replace('x', 'xx') %}",
+        "{% set ns.s = ns.s.replace('x', 'xx') %}",
+        "{% set ns.s = ns.s|replace('', ns.s) %}",
+        "{% set ns.s = [ns.s, ns.s]|tojson %}",
+        "{% set ns.s = [ns.s, ns.s]|string %}",
+        "{% set ns.s = {'a': ns.s, 'b': ns.s} ~ '' %}",
+        "{% set ns.s %}{{ ns.s }}{{ ns.s }}{% endset %}",
+        "{% set ns.s %}{% filter upper %}{{ ns.s }}{{ ns.s }}{% endfilter %}{% endset %}",
+        "{% macro twice(s) %}{{ s }}{{ s }}{% endmacro %}{% set ns.s = twice(ns.s) %}",
+        "{% macro around() %}{{ caller() }}{{ caller() }}{% endmacro %}\
+         {% set ns.s %}{% call around() %}{{ ns.s }}{% endcall %}{% endset %}",
+        "{% set ns.l = ns.l + ns.l %}",
+        "{% set ns.l = ns.l * 2 %}",
+        "{% set ns.l = ns.l * 1000000000 %}",
+        "{% set ns.l = ns.l|chain(ns.l)|list %}",
+        "{% set ns.l = ns.l|chain(ns.l) %}",
+        "{% set ns.l = [ns.l, ns.l] %}",
+        "{% set ns.l = {'a': ns.l, 'b': ns.l} %}",
+        "{% set ns.l = dict(a=ns.l, b=ns.l) %}",
+        "{% set ns.l = [ns.l, ns.l]|sum(start=[]) %}",
+        "{% set ns.l = (ns.l + ns.l)|map('string') %}",
+        "{% set ns.l = ns.l|zip(ns.l) %}{% set ns.l = ns.l + ns.l %}",
+    ] {
+        let error = prompt(&double(step), &[Message::user("x")]).unwrap_err();
+        // Lists inside one another are refused by their depth before they are large.
+        let deep = error.to_string().contains("more than 64 deep");
+        assert!(matches!(error, ChatError::OutOfMemory { .. }) || deep, "{step}: {error}");
+    }
+    // Many large texts instead of one.
+    let many = "{% set s = 'x' * 1000000 %}{% set ns = namespace(l=[]) %}\
+                {% for i in range(99999) %}{% set ns.l = ns.l + [s ~ i] %}{% endfor %}";
+    assert!(matches!(prompt(many, &[Message::user("x")]), Err(ChatError::OutOfMemory { .. })));
+    // Text between statements, captured again and again.
+    let raw = format!(
+        "{{% set s %}}{{% for i in range(99999) %}}{}{{% endfor %}}{{% endset %}}",
+        "x".repeat(200_000)
+    );
+    assert!(matches!(prompt(&raw, &[Message::user("x")]), Err(ChatError::OutOfMemory { .. })));
+    let error = prompt("{% set s = 'x' * 1000000 %}{{ (s * 90) ~ (s * 90) }}", &[Message::user("x")]);
+    let expected = "the chat template used more than 134217728 bytes of memory";
+    assert_eq!(error.unwrap_err().to_string(), expected);
+}
+
+/// Constants are computed when a template is compiled, before anything is counted.
+#[test]
+fn large_constants_are_refused() {
+    for template in [
+        "{{ 'a' * 100000000 }}".to_owned(),
+        "{{ 'a' * 10000 * 10000 }}".to_owned(),
+        "{{ 'a' * 1000000 }}".repeat(9),
+        "{{ ([1] * 100000000) ~ '' }}".to_owned(),
+        "{% if x %}{% set y = ('b' * 99999999)|length %}{% endif %}".to_owned(),
+        "{{ f(x, y=g['a' * 99999999]) }}".to_owned(),
+    ] {
+        let error = prompt(&template, &[Message::user("x")]).unwrap_err();
+        assert!(
+            matches!(&error, ChatError::Syntax { message } if message.contains("constants of more than 1048576")),
+            "{template}: {error}"
+        );
+    }
+    assert_eq!(text("{{ 'ab' * 3 }}", ""), "ababab");
+}
+
+/// Depth takes stack, when a template is compiled, when a value is used, and when it is dropped.
+#[test]
+fn deep_templates_and_values_are_refused() {
+    let repeat = |part: &str, n: usize| part.repeat(n);
+    for template in [
+        format!("{{{{ 1{} }}}}", repeat("+1", 50_000)),
+        format!("{{{{ x{} }}}}", repeat("~x", 50_000)),
+        format!("{{{{ x{} }}}}", repeat(".x", 50_000)),
+        format!("{{{{ x{} }}}}", repeat("|e", 50_000)),
+        format!("{{{{ {}1 }}}}", repeat("not ", 50_000)),
+        format!("{{% if x %}}{}{{% endif %}}", repeat("{% elif x %}", 15_000)),
+        repeat("{% if x %}", 20_000),
+        format!("{{{{ {} }}}}", repeat("[", 100_000)),
+        format!("{{{{ x if x {} }}}}", repeat("else x if x ", 15_000)),
+    ] {
+        let error = prompt(&template, &[Message::user("x")]).unwrap_err();
+        assert!(matches!(error, ChatError::Syntax { .. }), "{}: {error}", &template[..40]);
+    }
+    let grow = |step: &str| {
+        let template = format!(
+            "{{% set ns = namespace(l=[1]) %}}{{% for i in range(50000) %}}{step}{{% endfor %}}{{{{ ns.l }}}}"
+        );
+        prompt(&template, &[Message::user("x")])
+    };
+    for step in [
+        "{% set ns.l = [ns.l] %}",
+        "{% set ns.l = {'a': ns.l} %}",
+        "{% set ns.l = dict(a=ns.l) %}",
+        "{% set ns.l = dict(a=ns.l).items() %}",
+        "{% set ns.l = [1]|zip([ns.l]) %}",
+        "{% set ns.l = [ns.l]|groupby(0) %}",
+    ] {
+        let error = grow(step).unwrap_err();
+        assert!(matches!(error, ChatError::Render { .. }), "{step}: {error}");
+    }
+    // What is computed only when it is used would be as deep.
+    for step in [
+        "{% set ns.l = ns.l[0:] %}",
+        "{% set ns.l = ns.l * 1 %}",
+        "{% set ns.l = ns.l + [] %}",
+        "{% set ns.l = ns.l|reverse %}",
+    ] {
+        assert_eq!(grow(step).unwrap().text, "[1]", "{step}");
+    }
+    // A namespace in itself could be neither shown nor freed.
+    for step in [
+        "{% set ns.l = ns %}",
+        "{% set ns.l = [ns] %}",
+        "{% set ns.l = {'a': {'b': ns}} %}",
+        "{% set ns.l = namespace(a=ns) %}",
+    ] {
+        let error = grow(step).unwrap_err().to_string();
+        assert!(error.contains("a namespace cannot be stored in a namespace"), "{step}: {error}");
+    }
+}
+
+/// What is counted is counted for one prompt, and leaves long conversations alone.
+#[test]
+fn a_long_conversation_is_not_too_much() {
+    let template = "{% set ns = namespace(last='') %}{% for m in messages %}\
+                    {% if '</think>' in m.content %}{% set c = m.content.split('</think>')[-1] %}{% else %}{% set c = m.content|trim %}{% endif %}\
+                    {% if messages[loop.index0:]|selectattr('role', 'equalto', 'tool')|list|length == 0 %}{% set ns.last = m.role %}{% endif %}\
+                    {{ '<|im_start|>' + m.role + '\n' + c + '<|im_end|>' }}{% endfor %}";
+    let messages: Vec<_> = (0..400).map(|_| Message::user("ten bytes. ".repeat(200))).collect();
+    let tokenizer = tokenizer(false);
+    let compiled = ChatTemplate::from_source(template, &tokenizer).unwrap();
+    for _ in 0..3 {
+        let text = compiled.prompt(&tokenizer, &messages, &ChatOptions::default()).unwrap().text;
+        assert!(text.len() > 400 * 2190, "{}", text.len());
+    }
+}
+
 #[test]
 fn the_beginning_token_comes_once() {
     let tokenizer = tokenizer(true);
