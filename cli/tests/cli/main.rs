@@ -16,6 +16,7 @@ mod machine;
 mod model;
 mod quantize;
 mod run;
+mod serve;
 mod speculate;
 mod support;
 mod text;
