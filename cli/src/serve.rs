@@ -1,13 +1,15 @@
 //! `halfbyte serve`: replies over HTTP.
 
+use std::fmt::Display;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::embedded;
 use anyhow::{Context as _, Result, anyhow, bail};
 use halfbyte_server::{ServeOptions, serve};
+use halfbyte_tokenizer::chat::ChatTemplate;
 use tokio::sync::Notify;
 
 use super::args::{GlobalArgs, ServeArgs};
@@ -41,24 +43,15 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs) -> Result<()> {
     };
     let sessions = (0..args.slots).map(|_| engine.open(&engine.compute, engine.way()));
     let sessions = sessions.collect::<Result<_>>()?;
-    let address = SocketAddr::new(args.host, args.port);
-    let listener = TcpListener::bind(address).map_err(|error| {
-        let advice = match error.kind() {
-            io::ErrorKind::AddrInUse => "; --port names another, 0 is any that is free",
-            io::ErrorKind::AddrNotAvailable => "; --host has to be an address of this machine",
-            io::ErrorKind::PermissionDenied => "; ports below 1024 are the system's: --port names another",
-            _ => "",
-        };
-        anyhow!("cannot listen on {address}: {error}{advice}")
-    })?;
-    let address = listener.local_addr().with_context(|| format!("cannot listen on {address}"))?;
+    let listener = listen(&args.host, args.port)?;
+    let address = listener.local_addr().context("the address that was listened on")?;
 
     let stop = Arc::new(Notify::new());
     let stopping = Arc::clone(&stop);
     let mut pressed = false;
     console::on_interrupt(move || {
         if std::mem::replace(&mut pressed, true) {
-            // 128 + SIGINT, what shells make of it.
+            // 128 + SIGINT, the exit code that shells report.
             std::process::exit(130);
         }
         note!("ending the replies under way; Ctrl-C again does not wait for them");
@@ -66,11 +59,40 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs) -> Result<()> {
     })?;
 
     note!("{}: {}, {}", engine.name, engine.summary(), sampling::summary(&sampler, engine.device.as_ref()));
+    if let Err(error) = ChatTemplate::new(&tokenizer) {
+        note!("{error}: /v1/completions works, messages to /v1/chat/completions are refused");
+    }
     if !address.ip().is_loopback() && options.api_key.is_none() {
         note!("anyone who reaches {address} can use this server: {KEY_VARIABLE} sets a key");
     }
     note!("listening on http://{address}, Ctrl-C ends");
     Ok(serve(sessions, tokenizer, options, listener, async move { stop.notified().await })?)
+}
+
+/// A socket on the first of the host's addresses that can be listened on, those of IPv4 before those of IPv6.
+fn listen(host: &str, port: u16) -> Result<TcpListener> {
+    let cannot = |address: &dyn Display, error: io::Error| {
+        let advice = match error.kind() {
+            io::ErrorKind::AddrInUse => "; --port names another, 0 is any that is free",
+            io::ErrorKind::AddrNotAvailable => "; --host has to be an address of this machine",
+            io::ErrorKind::PermissionDenied => "; ports below 1024 are the system's: --port names another",
+            _ => "",
+        };
+        anyhow!("cannot listen on {address}: {error}{advice}")
+    };
+    // As in an URL, an IPv6 address may stand in brackets.
+    let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let found = (name, port).to_socket_addrs().map_err(|error| cannot(&host, error))?;
+    let mut addresses: Vec<SocketAddr> = found.collect();
+    addresses.sort_by_key(SocketAddr::is_ipv6);
+    let mut first = None;
+    for address in addresses {
+        match TcpListener::bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => _ = first.get_or_insert_with(|| cannot(&address, error)),
+        }
+    }
+    Err(first.unwrap_or_else(|| anyhow!("cannot listen on {host}: the name has no address")))
 }
 
 /// The file's name without its extension.

@@ -7,7 +7,6 @@ pub(crate) use evaluation::{EvaluationArgs, KlArgs, LogitsArgs, PerplexityArgs};
 pub(crate) use weights::{CompareArgs, FormatArg, ImatrixArgs, ImatrixFormatArg, MethodArg, QuantizeArgs};
 
 use std::ffi::OsString;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -350,9 +349,9 @@ one does not. RUST_LOG=info logs every request to stderr.";
 #[derive(Debug, Args)]
 #[command(after_help = SERVE_HELP)]
 pub(crate) struct ServeArgs {
-    /// Address to listen on; 0.0.0.0 is all of this machine's
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    pub(crate) host: IpAddr,
+    /// Address or name to listen on; 0.0.0.0 is all of this machine's addresses
+    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    pub(crate) host: String,
     /// Port to listen on; 0 is any that is free
     #[arg(long, value_name = "N", default_value_t = 8080)]
     pub(crate) port: u16,

@@ -17,6 +17,7 @@ mod model;
 mod new_file;
 mod quantize;
 mod run;
+mod serve;
 mod speculate;
 mod support;
 mod text;
