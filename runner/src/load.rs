@@ -152,10 +152,7 @@ impl LoadOptions {
             Device::Cpu => None,
             Device::Cuda(kernels) => Some(CudaModel::new(kernels, &transformer)?),
         };
-        #[cfg(feature = "cuda")]
-        let on_cpu = cuda.is_none();
-        #[cfg(not(feature = "cuda"))]
-        let on_cpu = true;
+        let on_cpu = matches!(self.device, Device::Cpu);
         // The tokenizer takes about as long as the packing, so they go side by side.
         let (transformer, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| Tokenizer::new(&spec));

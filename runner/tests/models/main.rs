@@ -11,6 +11,7 @@ mod architectures;
 mod batch;
 mod calibrate;
 mod checkpoints;
+mod descriptions;
 mod embedded_model;
 mod generate;
 #[cfg(feature = "hub")]
