@@ -6,8 +6,8 @@
 //!     the windows go on through the quantized matrices
 //! ```
 //!
-//! [`quantize`] makes the tensors of a [`Plan`](crate::requantize::Plan) that are to become Q4_0 or Q4_1, one after the
-//! other, into a [`Checkpoint`], from which the plan then takes them. Each matrix is calibrated on the inputs that it
+//! [`quantize`] makes the tensors of a [`Plan`](crate::requantize::Plan) whose method is
+//! [`Gptq`](crate::requantize::Method::Gptq), one after the other, into a [`Checkpoint`], from which the plan then takes them. Each matrix is calibrated on the inputs that it
 //! gets from the quantized matrices before it. Held in memory are the windows' activations ([`Layerwise`]), and
 //! for one stage at a time the second moments and their factor, 16 bytes times the square of the columns.
 //!

@@ -10,12 +10,12 @@
 //!
 //! ```
 //! use halfbyte_gguf::{Gguf, GgufWriter};
-//! use halfbyte::requantize::{Format, Method, Plan};
+//! use halfbyte::requantize::Plan;
 //! use std::ops::ControlFlow;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let gguf = halfbyte::embedded::gguf()?;
-//! let plan = Plan::new(&gguf, Format::Q4_0(Method::Max7), &[])?;
+//! let plan = Plan::new(&gguf, "q4_0:max7".parse()?, &[])?;
 //! let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors())?;
 //! let pool = halfbyte_threadpool::ThreadPool::new(2)?;
 //! let ctx = halfbyte_cpu_kernels::Context::new(&pool)?;
@@ -29,8 +29,9 @@
 
 mod compare;
 mod difference;
+pub(crate) mod encoders;
+mod encoding;
 mod error;
-mod format;
 mod pattern;
 mod plan;
 mod write;
@@ -38,8 +39,8 @@ mod write;
 pub use compare::{Pairing, difference};
 pub use difference::Difference;
 pub(crate) use difference::decode;
+pub use encoding::{Encoding, EncodingError, Method};
 pub use error::{EncodeError, Error};
-pub use format::{Format, Method};
 pub use plan::{Keep, Plan};
 pub(crate) use write::saturate;
 pub use write::{Ready, Written};

@@ -3,7 +3,7 @@
 use halfbyte_cpu_kernels::Matrix;
 
 use super::pattern::matches;
-use super::{Error, Format};
+use super::{Encoding, Error};
 use crate::model;
 use crate::source::Source;
 use halfbyte_gguf::{Metadata, TensorInfo, TensorType};
@@ -20,7 +20,7 @@ pub struct Keep {
     /// For the whole name; `*` is any text, `?` any one character.
     pub pattern: String,
     /// The type they get.
-    pub format: Format,
+    pub encoding: Encoding,
 }
 
 /// A file, and what each of its tensors becomes.
@@ -44,10 +44,10 @@ pub(super) enum Step<'a> {
     Vector,
     /// Written as F32, which other readers of GGUF want of vectors: from formats that store them otherwise.
     Widened(Matrix<'a>),
-    /// Written as the format, or copied where that is its type already.
+    /// Written in another type, or copied where it has the type already.
     Matrix {
         matrix: Matrix<'a>,
-        format: Format,
+        encoding: Encoding,
         copy: bool,
         /// One number a column, if they are not all alike.
         importance: Option<Vec<f32>>,
@@ -58,8 +58,9 @@ impl<'a> Plan<'a> {
     /// Decides what the tensors of `source` become. Weights are not looked at yet.
     ///
     /// # Errors
-    /// [`Error::KeepUnmatched`], [`Error::RowLength`], and the unsupported type of a tensor of two or more dimensions.
-    pub fn new(source: &'a dyn Source, format: Format, keep: &[Keep]) -> Result<Self, Error> {
+    /// [`Error::KeepUnmatched`], [`Error::RowLength`]; a tensor of two or more dimensions whose type is not supported, and
+    /// a vector whose type has no known size.
+    pub fn new(source: &'a dyn Source, encoding: Encoding, keep: &[Keep]) -> Result<Self, Error> {
         let is_vector = |info: &TensorInfo| info.dims.len() == 1;
         for Keep { pattern, .. } in keep {
             if !source.tensors().iter().any(|t| !is_vector(t) && matches(pattern, &t.name)) {
@@ -75,25 +76,26 @@ impl<'a> Plan<'a> {
             }
             if is_vector(info) {
                 steps.push(Step::Vector);
-                tensors.push(info.clone());
+                // Refuses types of unknown size, of which there are no bytes to copy.
+                tensors.push(TensorInfo::new(&info.name, info.ty, &info.dims)?);
                 continue;
             }
             let kept = keep.iter().rev().find(|keep| matches(&keep.pattern, &info.name));
-            let format = kept.map_or(format, |keep| keep.format);
-            let ty = format.tensor_type();
+            let encoding = kept.map_or(encoding, |keep| keep.encoding);
+            let ty = encoding.tensor_type();
             if !info.row_len().is_multiple_of(ty.block_len()) {
                 let (expected, got) = (ty.block_len(), info.row_len());
                 return Err(Error::RowLength { tensor: info.name.clone(), ty, expected, got });
             }
             let matrix = model::tensor_matrix(source, info)?;
-            steps.push(Step::Matrix { matrix, format, copy: info.ty == ty, importance: None });
+            steps.push(Step::Matrix { matrix, encoding, copy: info.ty == ty, importance: None });
             tensors.push(TensorInfo::new(&info.name, ty, &info.dims)?);
         }
-        Ok(Self { source, steps, metadata: metadata(source, format), tensors, saturate: false })
+        Ok(Self { source, steps, metadata: metadata(source, encoding), tensors, saturate: false })
     }
 
     /// Gives columns the importance that `of` knows for a tensor's name and number of columns. Asked for are the
-    /// tensors whose new format can make use of it; returned are the names of those it does not know, which are
+    /// tensors whose new encoding can make use of it; returned are the names of those it does not know, which are
     /// quantized as without.
     ///
     /// # Errors
@@ -104,8 +106,8 @@ impl<'a> Plan<'a> {
     ) -> Result<Vec<String>, E> {
         let mut unknown = Vec::new();
         for (info, step) in self.source.tensors().iter().zip(&mut self.steps) {
-            let Step::Matrix { format, copy: false, importance, .. } = step else { continue };
-            if !format.takes_importance() {
+            let Step::Matrix { encoding, copy: false, importance, .. } = step else { continue };
+            if !encoding.takes_importance() {
                 continue;
             }
             match of(&info.name, info.row_len())? {
@@ -125,9 +127,9 @@ impl<'a> Plan<'a> {
         self.saturate = true;
     }
 
-    /// The magnitude at which weights are cut off on their way into `format`, if they are.
-    pub(crate) fn cut_off(&self, format: Format) -> Option<f32> {
-        self.saturate.then(|| format.limit())
+    /// The magnitude at which weights are cut off when they become `encoding`, if they are.
+    pub(crate) fn cut_off(&self, encoding: Encoding) -> Option<f32> {
+        self.saturate.then(|| encoding.limit())
     }
 
     /// The file.
@@ -135,14 +137,17 @@ impl<'a> Plan<'a> {
         self.source
     }
 
-    /// The tensor called `name` if it is to be quantized: what it is, its weights, its new format and its columns'
+    /// The tensor called `name` if it is to be quantized: what it is, its weights, its new encoding and its columns'
     /// importance.
-    pub(crate) fn quantized(&self, name: &str) -> Option<(&TensorInfo, Matrix<'a>, Format, Option<&[f32]>)> {
+    pub(crate) fn quantized(
+        &self,
+        name: &str,
+    ) -> Option<(&TensorInfo, Matrix<'a>, Encoding, Option<&[f32]>)> {
         let (info, step) =
             self.source.tensors().iter().zip(&self.steps).find(|(info, _)| info.name == name)?;
         match step {
-            Step::Matrix { matrix, format, copy: false, importance } => {
-                Some((info, *matrix, *format, importance.as_deref()))
+            Step::Matrix { matrix, encoding, copy: false, importance } => {
+                Some((info, *matrix, *encoding, importance.as_deref()))
             }
             _ => None,
         }
@@ -164,11 +169,11 @@ impl<'a> Plan<'a> {
     }
 }
 
-fn metadata(source: &dyn Source, format: Format) -> Metadata {
+fn metadata(source: &dyn Source, encoding: Encoding) -> Metadata {
     let mut metadata = source.metadata().clone();
     // The new file is whole.
     metadata.remove_all("split.");
-    metadata.set("general.file_type", format.file_type());
+    metadata.set("general.file_type", encoding.file_type());
     metadata.set("general.quantization_version", QUANTIZATION_VERSION);
     if metadata.get(ALIGNMENT).is_some()
         && let Some(gguf) = source.gguf()

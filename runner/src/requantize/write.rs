@@ -9,6 +9,7 @@ use super::difference::decode;
 use super::plan::Step;
 use super::{Difference, Error, Plan};
 use crate::model;
+use crate::weight_types::WeightType;
 use halfbyte_gguf::{GgufWriter, TensorInfo, TensorType};
 
 /// Weights that a thread takes on at a time, or one row if that is longer.
@@ -123,7 +124,7 @@ impl Plan<'_> {
                 }
             };
         }
-        if info.require_supported().is_err() {
+        if WeightType::of(info.ty).is_none() {
             return Ok(());
         }
         let vector = model::tensor_matrix(self.source, info)?;
@@ -207,9 +208,9 @@ impl Piece {
 
     fn convert_rows(&mut self, ctx: Context<'_>, job: Job<'_>, rows: Range<usize>) -> Result<(), Error> {
         let Job { plan, old, step, ready } = job;
-        let Step::Matrix { matrix, format, copy, importance } = step else { return Ok(()) };
+        let Step::Matrix { matrix, encoding, copy, importance } = step else { return Ok(()) };
         let wrong = |row, source| {
-            let (tensor, ty) = (old.name.clone(), format.tensor_type());
+            let (tensor, ty) = (old.name.clone(), encoding.tensor_type());
             Error::Encode { tensor, row, ty, source }
         };
         self.x.resize(old.row_len(), 0.0);
@@ -224,20 +225,19 @@ impl Piece {
                 continue;
             }
             self.within.clone_from(&self.x);
-            if let Some(limit) = plan.cut_off(*format) {
+            if let Some(limit) = plan.cut_off(*encoding) {
                 self.counts.saturated += saturate(&mut self.within, limit);
             }
+            let start = self.bytes.len();
             let uniform = if let Some(ready) = ready {
                 let n = ready.len() / old.n_rows();
-                let bytes = &ready[row * n..][..n];
-                format.decode(bytes, &mut self.decoded).map_err(|source| wrong(row, source))?;
-                self.bytes.extend_from_slice(bytes);
+                self.bytes.extend_from_slice(&ready[row * n..][..n]);
                 importance.as_deref().map_or(0, groups_of_zeros)
             } else {
-                let (x, bytes) = (&self.within, &mut self.bytes);
-                let encoded = format.encode(ctx, x, importance.as_deref(), bytes, &mut self.decoded);
+                let encoded = encoding.encode(ctx, &self.within, importance.as_deref(), &mut self.bytes);
                 encoded.map_err(|source| wrong(row, source))?
             };
+            encoding.decode(ctx.isa, &self.bytes[start..], &mut self.decoded)?;
             self.counts.uniform_groups += uniform;
             self.counts.difference.take(&self.x, &self.decoded);
         }

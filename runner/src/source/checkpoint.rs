@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use halfbyte_cpu_kernels::{RopeOrder, Weights};
-use safetensors::Dtype;
 
 use super::affine::{self, Parts, Quantization};
 use super::config::{self, Shape};
 use super::files::{Entry, Files};
 use super::json::Object;
 use super::limits::MAX_CONFIG_BYTES;
-use super::{Error, Source, block_weights, tokenizer};
+use super::{Error, Source, tokenizer};
+use crate::weight_types::{self, WeightType, block_weights};
 use halfbyte_gguf::{self as gguf, Metadata, TensorInfo, TensorType, quote};
 
 /// A Hugging Face or MLX directory.
@@ -151,17 +151,16 @@ impl Checkpoint {
                         biases: span(biases, size),
                         parameter: scales.dtype,
                     };
-                    let mut info = TensorInfo::new(known, affine.tensor_type(), &dims)?;
+                    let mut info = TensorInfo::new(known, affine.ty, &dims)?;
                     info.n_bytes = [entry, scales, biases].iter().map(|e| e.range.len()).sum();
                     self.add(info, Stored::Affine(stored));
                 }
                 _ => {
-                    let ty = match entry.dtype {
-                        Dtype::F32 => TensorType::F32,
-                        Dtype::F16 => TensorType::F16,
-                        Dtype::BF16 => TensorType::BF16,
-                        other => return Err(Error::Type { tensor: quote(name), got: format!("{other:?}") }),
+                    let got = format!("{:?}", entry.dtype);
+                    let Some(number) = WeightType::of_number(&got) else {
+                        return Err(Error::Type { tensor: quote(name), got });
                     };
+                    let ty = number.tensor_type();
                     let dims: Vec<usize> = entry.shape.iter().rev().copied().collect();
                     let info = TensorInfo::new(known, ty, &dims)?;
                     let span = Span::new(&self.files, entry, ty.block_bytes());
@@ -210,7 +209,7 @@ impl Source for Checkpoint {
         self.by_name.get(name).map(|&i| &self.tensors[i])
     }
 
-    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, gguf::Error> {
+    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, weight_types::Error> {
         match self.stored(info) {
             Stored::Plain(span) => block_weights(info, span.bytes(&self.files)),
             Stored::Affine(parts) => {
@@ -222,10 +221,7 @@ impl Source for Checkpoint {
                     biases: biases.bytes(&self.files),
                     parameter: *parameter,
                 };
-                // Spans are aligned.
-                parts
-                    .weights()
-                    .ok_or_else(|| gguf::Error::UnsupportedType { tensor: quote(&info.name), ty: info.ty })
+                Ok(parts.weights(info)?)
             }
         }
     }

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
+use super::affine::affine_bits;
+use crate::weight_types::{self, WeightType};
 use halfbyte_gguf as gguf;
 
 /// Why a model could not be opened.
@@ -126,7 +128,7 @@ pub enum Error {
         problem: String,
     },
     /// A tensor stored in a type that there is no code for.
-    #[error("tensor {tensor} has type {got}; supported: F32, F16, BF16, and MLX's affine 4 and 8 bits")]
+    #[error("tensor {tensor} has type {got}; supported: {}", supported_types())]
     Type {
         /// The tensor, quoted.
         tensor: String,
@@ -164,4 +166,10 @@ impl Error {
             _ => true,
         }
     }
+}
+
+/// The types that tensors of a directory can have, for messages.
+fn supported_types() -> String {
+    let bits: Vec<_> = affine_bits().iter().map(usize::to_string).collect();
+    format!("{}, and MLX's affine {} bits", weight_types::names(WeightType::is_number), bits.join(" and "))
 }

@@ -27,9 +27,10 @@ use std::time::SystemTime;
 
 use halfbyte_cpu_kernels::{RopeOrder, Weights};
 
+use crate::weight_types::{self, block_weights};
 pub use checkpoint::Checkpoint;
 pub use error::Error;
-use halfbyte_gguf::{self as gguf, Gguf, Metadata, TensorInfo, TensorType, quote};
+use halfbyte_gguf::{self as gguf, Gguf, Metadata, TensorInfo, quote};
 #[cfg(feature = "hub")]
 pub(crate) use index::{NAME as INDEX_NAME, is_name};
 pub(crate) use json::Object;
@@ -67,8 +68,8 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// The weights of a tensor of this source, in place.
     ///
     /// # Errors
-    /// An unsupported type; bytes that are not aligned, which only those given by the caller can be.
-    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, gguf::Error>;
+    /// A type that no model is computed with; bytes that are not aligned, which only those given by the caller can be.
+    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, weight_types::Error>;
 
     /// The stored bytes of a tensor of this source; of an affine one, its codes.
     ///
@@ -124,7 +125,7 @@ impl Source for Gguf {
         self.opt_tensor(name)
     }
 
-    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, gguf::Error> {
+    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, weight_types::Error> {
         block_weights(info, self.bytes(info))
     }
 
@@ -139,21 +140,6 @@ impl Source for Gguf {
     fn release_pages(&self) {
         self.release_pages();
     }
-}
-
-/// The weights of a tensor in one of GGUF's types.
-fn block_weights<'a>(info: &TensorInfo, bytes: &'a [u8]) -> Result<Weights<'a>, gguf::Error> {
-    Ok(match info.ty {
-        TensorType::F32 => Weights::F32(gguf::view(info, bytes)?),
-        TensorType::F16 => Weights::F16(gguf::view(info, bytes)?),
-        TensorType::BF16 => Weights::Bf16(gguf::view(info, bytes)?),
-        TensorType::Q8_0 => Weights::Q8_0(gguf::view(info, bytes)?),
-        TensorType::Q4_0 => Weights::Q4_0(gguf::view(info, bytes)?),
-        TensorType::Q4_1 => Weights::Q4_1(gguf::view(info, bytes)?),
-        TensorType::Q4_K => Weights::Q4K(gguf::view(info, bytes)?),
-        TensorType::Q6_K => Weights::Q6K(gguf::view(info, bytes)?),
-        ty => return Err(gguf::Error::UnsupportedType { tensor: quote(&info.name), ty }),
-    })
 }
 
 /// An opened model of any format.
