@@ -252,3 +252,42 @@ fn parse_keep(text: &str) -> Result<KeepArg, String> {
     let ty = Encoding::all().find(|encoding| encoding.type_name() == ty).ok_or_else(wrong)?;
     Ok(KeepArg { pattern: pattern.to_owned(), ty })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The README's list of types is that of the table.
+    #[test]
+    fn the_readme_lists_the_types() {
+        let ggml = |packs| {
+            let entries = WeightType::all().iter().filter(move |entry| entry.tensor_type().is_ggml());
+            both(entries.filter(|entry| entry.packs() == packs).map(|entry| entry.tensor_type().name()))
+        };
+        let mut bits: Vec<_> =
+            WeightType::all().iter().filter_map(|entry| Some(entry.affine()?.0.to_string())).collect();
+        bits.dedup();
+        let readme = include_str!("../../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+        for text in [
+            format!("{} ({} are read, without a fast path)", ggml(true), ggml(false)),
+            format!("MLX directories in {} bits", both(bits)),
+        ] {
+            assert!(readme.contains(&text), "README.md lacks {text:?}");
+        }
+    }
+
+    #[test]
+    fn the_help_of_quantize_has_every_method_with_its_types() {
+        let help = quantize_help();
+        for line in [
+            "Methods, for q4_0 and q4_1; size",
+            "\n  max7     each group's biggest weight divided by 7 (q4_0)\n",
+            "\n  max      the extremes of a group at the ends of the range, as other programs do [default for q4_1]\n",
+            "\n  fit      twenty tries a group, the one with the least squared error [default for q4_0]\n",
+            "\nfit, optimal and gptq can weigh columns",
+        ] {
+            assert!(help.contains(line), "{line:?} is not in {help}");
+        }
+        assert!(load_as_help().contains("would: q8_0, q4_0 or q4_1, with"), "{}", load_as_help());
+    }
+}

@@ -14,10 +14,10 @@ use crate::model::{Compute, Description, Layerwise, Stage, Transformer, Visitor}
 use crate::requantize::{self, Encoding, Plan, Ready, decode, saturate};
 use halfbyte_gguf::TensorInfo;
 
-/// Rows that a thread takes on at a time: enough for a product, few enough for all threads to have some.
+/// The rows that a thread rounds at a time: enough for a product, and few enough for all threads to have some.
 const BATCH: usize = 32;
 
-/// Damping that is not enough is raised tenfold, up to this.
+/// The largest damping. One that is not enough is raised tenfold, up to this.
 const MAX_DAMPING: f64 = 1.0;
 
 /// How tensors are rounded.
@@ -25,21 +25,21 @@ const MAX_DAMPING: f64 = 1.0;
 pub struct Recipe {
     /// Damping and order of the columns.
     pub options: Options,
-    /// Choose scales by the importance that the plan has for a tensor's columns, instead of by what they cost after
-    /// compensation.
+    /// Choose scales by the importance of the tensor's columns that the plan has, instead of by the error that is left
+    /// after compensation.
     pub scales_by_importance: bool,
 }
 
 /// How far a calibration is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Weights of the stages behind it.
+    /// Weights of the stages that are finished.
     pub weights: usize,
     /// Tensors made, in this run or an earlier one.
     pub tensors: usize,
 }
 
-/// What was out of the ordinary.
+/// Tensors that a calibration could not treat as asked for.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
@@ -49,7 +49,8 @@ pub struct Report {
     pub unused: Vec<String>,
 }
 
-/// Of all that decides what [`quantize`] makes: the version, the file, the windows, the recipe and the plan.
+/// The fingerprint of everything that decides what [`quantize`] makes: the version, the file, the windows, the recipe and
+/// the plan.
 pub fn fingerprint(plan: &Plan<'_>, windows: &[Vec<u32>], recipe: Recipe) -> Fingerprint {
     let mut hash = Sha256::new();
     hash.update(env!("CARGO_PKG_VERSION"));
@@ -109,9 +110,9 @@ struct Quantizer<'a, 'p> {
     description: &'a Description,
     checkpoint: &'a mut Checkpoint,
     go_on: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
-    /// Those of the stage at hand, once there are any.
+    /// The second moments of the current stage, once there are any.
     moments: Option<Moments>,
-    /// Of the stages behind.
+    /// Weights of the stages that are finished.
     weights: usize,
     report: Report,
 }
@@ -123,7 +124,7 @@ struct Job<'a> {
     matrix: Matrix<'a>,
     encoding: Encoding,
     importance: Option<&'a [f32]>,
-    /// Weights beyond it are taken there.
+    /// Weights are cut off at this magnitude.
     cut_off: Option<f32>,
 }
 
@@ -223,7 +224,7 @@ fn round_rows(
     for (r, row) in w.chunks_exact_mut(cols).enumerate() {
         decode(ctx.isa, &job.matrix, &job.info.name, first + r, row)?;
         if let Some(limit) = job.cut_off {
-            // Counted where the tensor is written.
+            // They are counted where the tensor is written.
             saturate(row, limit);
         }
     }
@@ -270,7 +271,7 @@ impl Visitor for Quantizer<'_, '_> {
             Some(_) => Some(self.factor(&tensors)?),
             None => None,
         };
-        // Nothing comes after the output matrix.
+        // No stage comes after the output matrix.
         let keep = stage != Stage::Output;
         let mut changed = Vec::new();
         for name in &tensors {

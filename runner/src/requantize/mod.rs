@@ -1,12 +1,12 @@
-//! A GGUF file in another type, and how far it is from what it was.
+//! Conversion of a model's weights to another type, and the distance between the weights of two files.
 //!
 //! ```text
-//! plan    every tensor's new type; all that can be refused without the weights is refused here
+//! plan    decides every tensor's new type; what can be refused without reading weights is refused here
 //! write   rows --decode--> f32 --quantize--> blocks --decode--> f32: the error, as a reader will see it
 //! ```
 //!
-//! A conversion holds a few rows for each thread in memory, whatever the size of the model. Written to a
-//! [`GgufWriter::create`](halfbyte_gguf::GgufWriter::create), the file appears whole or not at all.
+//! A conversion holds a few rows for each thread in memory, whatever the size of the model. A file that is written by
+//! [`GgufWriter::create`](halfbyte_gguf::GgufWriter::create) appears when it is complete, or not at all.
 //!
 //! ```
 //! use halfbyte_gguf::{Gguf, GgufWriter};

@@ -1,4 +1,4 @@
-//! What every tensor becomes, found out before anything is written.
+//! Decides what every tensor becomes, before anything is written.
 
 use halfbyte_cpu_kernels::Matrix;
 
@@ -11,19 +11,19 @@ use halfbyte_gguf::{Metadata, TensorInfo, TensorType};
 /// The metadata key of the alignment, which a file may hold as any integer and is written as a u32.
 const ALIGNMENT: &str = "general.alignment";
 
-/// ggml's number for the layout of its blocks, which it has raised twice (`general.quantization_version`).
+/// ggml's version of the layout of its blocks (`general.quantization_version`).
 const QUANTIZATION_VERSION: u32 = 2;
 
 /// An exception: tensors whose name fits a pattern get another type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keep {
-    /// For the whole name; `*` is any text, `?` any one character.
+    /// A pattern for the whole name: `*` is any text, `?` any one character.
     pub pattern: String,
     /// The type they get.
     pub encoding: Encoding,
 }
 
-/// A file, and what each of its tensors becomes.
+/// A model and the new type of each of its tensors.
 ///
 /// A tensor of one dimension (norm, bias, rope factors) stays as it is, byte for byte and whatever it holds. Every
 /// other one gets the plan's format or that of the last [`Keep`] that matches; if it has the type already, it is
@@ -42,14 +42,14 @@ pub struct Plan<'a> {
 pub(super) enum Step<'a> {
     /// Copied as it is, once all its numbers are found to be finite.
     Vector,
-    /// Written as F32, which other readers of GGUF want of vectors: from formats that store them otherwise.
+    /// Written as F32, which other readers of GGUF expect of vectors, where the source has another type.
     Widened(Matrix<'a>),
     /// Written in another type, or copied where it has the type already.
     Matrix {
         matrix: Matrix<'a>,
         encoding: Encoding,
         copy: bool,
-        /// One number a column, if they are not all alike.
+        /// The importance of each column, if they differ.
         importance: Option<Vec<f32>>,
     },
 }
@@ -94,12 +94,11 @@ impl<'a> Plan<'a> {
         Ok(Self { source, steps, metadata: metadata(source, encoding), tensors, saturate: false })
     }
 
-    /// Gives columns the importance that `of` knows for a tensor's name and number of columns. Asked for are the
-    /// tensors whose new encoding can make use of it; returned are the names of those it does not know, which are
-    /// quantized as without.
+    /// Sets the importance of columns. `of` is called with the name and the number of columns of each tensor whose new
+    /// encoding can use it. Returns the names of the tensors for which `of` has none; all their columns count alike.
     ///
     /// # Errors
-    /// Those of `of`; [`Error::Importance`] if its numbers are not one a column.
+    /// Those of `of`; [`Error::Importance`] if `of` does not return one number a column.
     pub fn weigh<E: From<Error>>(
         &mut self,
         mut of: impl FnMut(&str, usize) -> Result<Option<Vec<f32>>, E>,
@@ -122,12 +121,12 @@ impl<'a> Plan<'a> {
         Ok(unknown)
     }
 
-    /// Takes weights beyond what a type can hold to the end of its range, instead of refusing them.
+    /// Lets weights beyond the range of a type be replaced by the end of the range. Without this they are an error.
     pub fn saturate(&mut self) {
         self.saturate = true;
     }
 
-    /// The magnitude at which weights are cut off when they become `encoding`, if they are.
+    /// The magnitude at which weights are cut off when they are written as `encoding`, if they are cut off.
     pub(crate) fn cut_off(&self, encoding: Encoding) -> Option<f32> {
         self.saturate.then(|| encoding.limit())
     }
@@ -163,7 +162,7 @@ impl<'a> Plan<'a> {
         &self.tensors
     }
 
-    /// Weights in all, those of vectors included: what the progress of a conversion counts up to.
+    /// The number of weights, those of vectors included: the progress of a conversion counts up to it.
     pub fn n_weights(&self) -> usize {
         self.tensors.iter().map(TensorInfo::n_elements).sum()
     }

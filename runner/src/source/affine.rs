@@ -1,4 +1,4 @@
-//! MLX's quantized tensors: codes, scales and biases, and what `config.json` says of them.
+//! MLX's quantized tensors: their codes, scales and biases, and their entries in `config.json`.
 
 use bytemuck::AnyBitPattern;
 use halfbyte_cpu_kernels::{self as kernels, Parameters, Weights};
@@ -10,7 +10,7 @@ use super::json::Object;
 use crate::weight_types::{WeightType, distinct};
 use halfbyte_gguf::{self as gguf, TensorInfo, TensorType, quote};
 
-/// Bits and group, for all tensors and for those that differ.
+/// Bits and group sizes: one pair for all tensors, and others for those that differ.
 #[derive(Debug)]
 pub(super) struct Quantization {
     object: Object,
@@ -62,13 +62,13 @@ fn list(numbers: &[usize]) -> String {
 }
 
 impl Quantization {
-    /// What `config` says, or `None` for a model that is not quantized.
+    /// Reads `config`; `None` for a model that is not quantized.
     ///
     /// # Errors
-    /// Another method than MLX's affine one.
+    /// The model is quantized in another way than MLX's affine one.
     pub(super) fn of(config: &Object) -> Result<Option<Self>, Error> {
         let supported = "MLX's affine quantization (an object `quantization` with group_size and bits)";
-        // MLX writes the same under both names; others write theirs under the longer one.
+        // MLX writes the same object under both names; other programs use the longer one.
         let object = match (config.opt_object("quantization")?, config.opt_object("quantization_config")?) {
             (Some(object), _) => object,
             (None, Some(object)) if object.get("quant_method").is_none() && object.get("bits").is_some() => {
@@ -81,7 +81,7 @@ impl Quantization {
         Ok(Some(Self { object, all }))
     }
 
-    /// For the module called `module` (the tensor's name without `.weight`).
+    /// How the tensor of `module` (its name without `.weight`) is quantized.
     pub(super) fn of_module(&self, module: &str) -> Result<Affine, Error> {
         match self.object.get(module) {
             Some(value) if value.is_object() => {
@@ -120,7 +120,7 @@ pub(super) fn check(
     let &[rows, words] = &*codes.shape else {
         return Err(wrong("the shape of its codes", shape(codes), "two dimensions".into()));
     };
-    // In memory, so far from wrapping; but a dimension may be 0 beside one of any size.
+    // The tensor is in memory, so its size does not wrap; but a dimension may be 0 beside one of any size.
     let cols =
         words.checked_mul(32 / bits).filter(|cols| *cols > 0 && cols.is_multiple_of(group) && rows > 0);
     let Some(cols) = cols else {

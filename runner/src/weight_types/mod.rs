@@ -163,8 +163,8 @@ impl WeightType {
         self.ty.block_len() == 1
     }
 
-    /// Bits and group of MLX's types.
-    pub(crate) fn affine(&self) -> Option<(usize, usize)> {
+    /// The bits of a code and the weights of a group, of MLX's types.
+    pub fn affine(&self) -> Option<(usize, usize)> {
         match self.layout {
             Layout::Affine { bits, group } => Some((bits, group)),
             Layout::Blocks { .. } => None,
