@@ -7,14 +7,14 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, bail};
 use halfbyte::calibrate::{self, Checkpoint, Recipe};
 use halfbyte::model::{Compute, Transformer};
-use halfbyte::requantize::Plan;
+use halfbyte::requantize::{Method, Plan};
 use halfbyte::source::ModelFile;
 use halfbyte_gguf::AtomicFile;
 use halfbyte_gguf::imatrix::Imatrix;
 use halfbyte_q4::gptq::{Options, Order};
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
 
-use super::args::{GlobalArgs, MethodArg, QuantizeArgs};
+use super::args::{GlobalArgs, QuantizeArgs};
 use super::progress::Progress;
 
 /// Tokens in a window when nobody asks for another number and the model can take so many.
@@ -106,12 +106,12 @@ impl<'a> Calibration<'a> {
     pub(crate) fn weigh(
         &self,
         plan: &mut Plan<'_>,
-        method: Option<MethodArg>,
+        method: Option<Method>,
         progress: &mut Progress,
     ) -> Result<Vec<String>> {
         let imatrix = match (&self.args.imatrix, &self.subject) {
             (Some(path), _) => Imatrix::open(path).with_context(|| path.display().to_string())?,
-            (None, Some(Subject { model, text })) if method != Some(MethodArg::Gptq) => {
+            (None, Some(Subject { model, text })) if method != Some(Method::Gptq) => {
                 let mut imatrix = text.imatrix()?;
                 let share = |done| plan.n_weights() * done / text.windows.len();
                 let made = calibrate::importance(&self.compute, model, &text.windows, &mut imatrix, |done| {

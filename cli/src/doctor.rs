@@ -3,14 +3,15 @@
 use std::fmt::Write;
 
 use anyhow::Result;
+use halfbyte::weight_types::WeightType;
 use halfbyte_cpu_kernels::Isa;
-use halfbyte_gguf::{HumanBytes, TensorType};
 use halfbyte_threadpool::CpuLimits;
 use serde::Serialize;
 
 use super::args::{DoctorArgs, GlobalArgs};
 use super::engine::{self, Chosen, Engine};
 use super::memory::{self, Memory};
+use super::words::HumanBytes;
 use super::{output, way};
 
 #[derive(Serialize)]
@@ -129,30 +130,18 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<()> {
     error.map_or(Ok(()), |error| Err(error.context("the model can't be run")))
 }
 
-/// Whether matrices of this type have a kernel for int8 activations.
-fn takes_int8(ty: TensorType) -> bool {
-    matches!(
-        ty,
-        TensorType::Q8_0
-            | TensorType::Q4_0
-            | TensorType::Q4_1
-            | TensorType::MLX4_G32
-            | TensorType::MLX4_G64
-            | TensorType::MLX4_G128
-    )
-}
-
 fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
     let gguf = engine::load(global)?;
     let engine = Engine::new(&gguf, global)?;
     let config = engine.model.description();
     let (int8_matrices, matrices) = engine.model.int8_matrices();
     let tokenizer = engine.tokenizer(global);
-    let types = TensorType::ALL.iter().filter_map(|&ty| {
+    let types = WeightType::all().iter().filter_map(|entry| {
+        let ty = entry.tensor_type();
         let of_type = || gguf.tensors().iter().filter(|t| t.ty == ty && t.dims.len() == 2);
         let tensors = of_type().count();
         let bytes = of_type().map(|t| t.n_bytes as u64).sum();
-        (tensors > 0).then_some(TypeReport { ty: ty.name(), tensors, bytes, int8: takes_int8(ty) })
+        (tensors > 0).then_some(TypeReport { ty: ty.name(), tensors, bytes, int8: entry.int8() })
     });
     Ok(ModelReport {
         name: engine.name.clone(),

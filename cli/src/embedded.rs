@@ -20,12 +20,14 @@ pub(crate) fn gguf() -> Result<Gguf, Error> {
 
 #[cfg(test)]
 mod tests {
+    use halfbyte::weight_types::WeightType;
+
     #[test]
     fn every_tensor_is_aligned_and_supported() {
         let gguf = super::gguf().unwrap();
         assert!(gguf.file_bytes() <= 8 << 20, "{} bytes", gguf.file_bytes());
         for tensor in gguf.tensors() {
-            tensor.require_supported().unwrap();
+            assert!(WeightType::of(tensor.ty).is_some(), "{}", tensor.name);
             assert_eq!(gguf.bytes(tensor).as_ptr().addr() % 32, 0, "{}", tensor.name);
         }
     }

@@ -10,14 +10,14 @@ use halfbyte::model::{
     ActivationType, Compute, CpuSession, Description, ModelShare, Ranks, Sequence, SessionOptions,
     Transformer,
 };
-use halfbyte::requantize::{Format, Method, Plan};
+use halfbyte::requantize::Plan;
 use halfbyte::source::{self, ModelFile, Source};
 use halfbyte_cpu_kernels::{ISA_VARIABLE, Isa};
 use halfbyte_gguf::{Gguf, GgufWriter};
 use halfbyte_threadpool::default_threads;
 use halfbyte_tokenizer::{Tokenizer, TokenizerSpec};
 
-use super::args::{FormatArg, GlobalArgs, MethodArg};
+use super::args::GlobalArgs;
 use super::device::Device;
 use super::hub;
 use super::progress::{Progress, Waiting};
@@ -106,23 +106,9 @@ fn advice(path: &Path) -> Option<String> {
 /// Opens the model of the command line, quantized on the way if it says so.
 pub(crate) fn load(global: &GlobalArgs) -> Result<Arc<ModelFile>> {
     let file = open(global.model.as_deref())?;
-    let Some((ty, method)) = global.load_as else { return Ok(file) };
+    let Some(encoding) = global.load_as else { return Ok(file) };
     let name = model_name(global.model.as_deref());
-    let method = match method {
-        Some(MethodArg::Max7) => Method::Max7,
-        Some(MethodArg::Max) => Method::Max,
-        Some(MethodArg::Optimal) => Method::Optimal,
-        Some(MethodArg::Fit | MethodArg::Gptq) => Method::Fit,
-        // As `halfbyte quantize`: two parameters take long to fit.
-        None if ty == FormatArg::Q4_1 => Method::Max,
-        None => Method::Fit,
-    };
-    let format = match ty {
-        FormatArg::Q4_0 => Format::Q4_0(method),
-        FormatArg::Q4_1 => Format::Q4_1(method),
-        _ => Format::Q8_0,
-    };
-    let plan = Plan::new(&**file, format, &[]).with_context(|| name.clone())?;
+    let plan = Plan::new(&**file, encoding, &[]).with_context(|| name.clone())?;
     let compute = compute(global)?;
     let mut progress = Progress::new(plan.n_weights())?;
     let n_bytes: usize = plan.tensors().iter().map(|tensor| tensor.n_bytes).sum();

@@ -4,10 +4,12 @@ use std::fmt::Write;
 
 use anyhow::Result;
 use halfbyte::source::Source;
-use halfbyte_gguf::{Array, Dims, Gguf, HumanBytes, Metadata, TensorInfo, TensorType, Value};
+use halfbyte::weight_types::WeightType;
+use halfbyte_gguf::{Array, Dims, Gguf, Metadata, TensorInfo, TensorType, Value};
 use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::args::{GlobalArgs, InspectArgs};
+use super::words::HumanBytes;
 use super::{engine, output};
 
 /// Elements of an array that are shown.
@@ -31,10 +33,11 @@ struct Output<'a> {
 struct TensorJson<'a> {
     name: &'a str,
     #[serde(rename = "type")]
-    ty: &'static str,
+    ty: String,
     /// The first dimension is contiguous.
     shape: &'a [usize],
-    bytes: usize,
+    /// `null` where the file's type has no known size.
+    bytes: Option<usize>,
     supported: bool,
 }
 
@@ -42,10 +45,11 @@ struct TensorJson<'a> {
 #[derive(serde::Serialize)]
 struct Total {
     #[serde(rename = "type")]
-    ty: &'static str,
+    ty: String,
     tensors: usize,
     elements: usize,
-    bytes: usize,
+    /// `null` where the file's type has no known size.
+    bytes: Option<usize>,
     supported: bool,
 }
 
@@ -72,28 +76,32 @@ pub(crate) fn run(global: &GlobalArgs, args: &InspectArgs) -> Result<()> {
 fn tensor_json(info: &TensorInfo) -> TensorJson<'_> {
     TensorJson {
         name: &info.name,
-        ty: info.ty.name(),
+        ty: info.ty.to_string(),
         shape: &info.dims,
-        bytes: info.n_bytes,
-        supported: info.ty.is_supported(),
+        bytes: info.ty.is_known().then_some(info.n_bytes),
+        supported: WeightType::of(info.ty).is_some(),
     }
 }
 
 /// Sums by type, the largest first.
 fn totals(gguf: &dyn Source) -> Vec<Total> {
-    let mut totals = Vec::new();
-    for &ty in TensorType::ALL {
-        let of_type = || gguf.tensors().iter().filter(|t| t.ty == ty);
-        if of_type().next().is_some() {
-            totals.push(Total {
-                ty: ty.name(),
-                tensors: of_type().count(),
-                elements: of_type().map(TensorInfo::n_elements).sum(),
-                bytes: of_type().map(|t| t.n_bytes).sum(),
-                supported: ty.is_supported(),
-            });
+    let mut types: Vec<TensorType> = Vec::new();
+    for tensor in gguf.tensors() {
+        if !types.contains(&tensor.ty) {
+            types.push(tensor.ty);
         }
     }
+    let total = |ty: TensorType| {
+        let of_type = || gguf.tensors().iter().filter(|t| t.ty == ty);
+        Total {
+            ty: ty.to_string(),
+            tensors: of_type().count(),
+            elements: of_type().map(TensorInfo::n_elements).sum(),
+            bytes: ty.is_known().then(|| of_type().map(|t| t.n_bytes).sum()),
+            supported: WeightType::of(ty).is_some(),
+        }
+    };
+    let mut totals: Vec<_> = types.into_iter().map(total).collect();
     totals.sort_by_key(|total| std::cmp::Reverse(total.bytes));
     totals
 }
@@ -110,7 +118,7 @@ fn describe(gguf: &dyn Source, file: &str) -> Result<String> {
     let width = gguf.tensors().iter().map(|t| t.name.chars().count()).max().unwrap_or(0).min(60);
     for info in gguf.tensors() {
         let name = info.name.escape_debug().to_string();
-        let (shape, size) = (Dims(&info.dims), bytes(info.n_bytes));
+        let (shape, size) = (Dims(&info.dims), size(info.ty.is_known().then_some(info.n_bytes)));
         writeln!(text, "  {name:width$}  {:9}  {shape:18}  {size:>10}", info.ty)?;
     }
     writeln!(text, "\nby type")?;
@@ -120,7 +128,7 @@ fn describe(gguf: &dyn Source, file: &str) -> Result<String> {
         writeln!(
             text,
             "  {ty:9}  {tensors:>5} tensors  {elements:>14} weights  {:>10}{support}",
-            bytes(total.bytes)
+            size(total.bytes)
         )?;
     }
     Ok(text)
@@ -128,6 +136,11 @@ fn describe(gguf: &dyn Source, file: &str) -> Result<String> {
 
 fn bytes(n: usize) -> HumanBytes {
     HumanBytes(n as u64)
+}
+
+/// A size that may not be known.
+fn size(n: Option<usize>) -> String {
+    n.map_or_else(|| "unknown".to_owned(), |n| bytes(n).to_string())
 }
 
 /// Metadata as an object in file order. Long arrays are cut: `{"type", "length", "first"}`.

@@ -35,6 +35,7 @@ mod signals;
 mod speculation;
 mod tokenize;
 mod way;
+mod words;
 
 use std::process::ExitCode;
 

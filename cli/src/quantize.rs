@@ -4,14 +4,15 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
-use halfbyte::requantize::{Difference, Error, Format, Keep, Method, Plan, Ready, Written};
-use halfbyte_gguf::{GgufWriter, HumanBytes};
+use halfbyte::requantize::{Difference, Encoding, Error, Keep, Method, Plan, Ready, Written};
+use halfbyte_gguf::GgufWriter;
 use serde::Serialize;
 
-use super::args::{FormatArg, GlobalArgs, MethodArg, QuantizeArgs};
+use super::args::{GlobalArgs, QuantizeArgs, names, types_with_methods};
 use super::calibration::Calibration;
 use super::output::{self, note};
 use super::progress::Progress;
+use super::words::{HumanBytes, both, either};
 use super::{compare, engine, new_file};
 
 #[derive(Serialize)]
@@ -20,7 +21,7 @@ struct Output<'a> {
     output: String,
     #[serde(rename = "type")]
     ty: &'static str,
-    /// `null` if nothing is quantized to 4 bits.
+    /// `null` if no type has a choice.
     method: Option<&'static str>,
     tensors: Vec<TensorJson<'a>>,
     weights: usize,
@@ -44,12 +45,12 @@ struct TensorJson<'a> {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
-    let Recipe { format, keep, method } = recipe(args)?;
+    let Recipe { encoding, keep, method } = recipe(args)?;
     let (input, out) = (args.input.display().to_string(), args.output.display().to_string());
     let gguf = engine::open(Some(&args.input))?;
     let others = args.imatrix.iter().chain(&args.calibrate).map(PathBuf::as_path);
     new_file::check(&args.output, &gguf, others, args.force)?;
-    let mut plan = Plan::new(&**gguf, format, &keep).with_context(|| input.clone())?;
+    let mut plan = Plan::new(&**gguf, encoding, &keep).with_context(|| input.clone())?;
     if args.saturate {
         plan.saturate();
     }
@@ -61,7 +62,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     let calibration = Calibration::new(global, args, &compute, &gguf)?;
     let mut warnings = calibration.weigh(&mut plan, method, &mut progress)?;
     let checkpoint = match method {
-        Some(MethodArg::Gptq) => Some(calibration.round(&plan, &mut progress, &mut warnings)?),
+        Some(Method::Gptq) => Some(calibration.round(&plan, &mut progress, &mut warnings)?),
         _ => None,
     };
     refuse_or_tell(args.strict, &warnings)?;
@@ -95,8 +96,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     let result = Output {
         input,
         output: out,
-        ty: format.tensor_type().name(),
-        method: method.map(MethodArg::name),
+        ty: encoding.tensor_type().name(),
+        method: method.map(Method::name),
         tensors: tensors.iter().map(tensor_json).collect(),
         weights: plan.n_weights(),
         input_bytes: gguf.n_bytes(),
@@ -114,71 +115,67 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
 
 /// What the options say.
 struct Recipe {
-    format: Format,
+    encoding: Encoding,
     keep: Vec<Keep>,
-    /// How 4-bit tensors are made, if there are any.
-    method: Option<MethodArg>,
+    /// How the tensors are made whose types have a choice, if there are any.
+    method: Option<Method>,
 }
 
 fn recipe(args: &QuantizeArgs) -> Result<Recipe> {
-    let types = || args.keep.iter().map(|keep| keep.ty).chain([args.ty]);
-    let has = |wanted| types().any(|ty| ty == wanted);
-    let has_4_bits = has(FormatArg::Q4_0) || has(FormatArg::Q4_1);
+    let types = || [args.ty].into_iter().chain(args.keep.iter().map(|keep| keep.ty));
+    let methods = || types().flat_map(Encoding::methods).copied();
     let named = args.method;
-    if !has_4_bits {
+    if methods().next().is_none() {
         for (option, is_there) in [
             ("--method", named.is_some()),
             ("--imatrix", args.imatrix.is_some()),
             ("--calibrate", args.calibrate.is_some()),
         ] {
             if is_there {
-                bail!("{option} is for q4_0 and q4_1, which neither --type nor --keep asks for");
+                let with_methods = both(types_with_methods());
+                bail!("{option} is for {with_methods}, which neither --type nor --keep asks for");
             }
         }
     }
-    if let Some(method @ (MethodArg::Max7 | MethodArg::Optimal)) = named
-        && !has(FormatArg::Q4_0)
+    if let Some(method) = named
+        && !methods().any(|one| one == method)
     {
-        bail!("--method {} is for q4_0: expected max, fit or gptq for q4_1", method.name());
+        let having = Encoding::all().filter(|encoding| encoding.methods().contains(&method));
+        bail!(
+            "--method {} is for {}: expected {} for {}",
+            method.name(),
+            both(having.map(Encoding::type_name)),
+            either(names(|method| methods().any(|one| one == method))),
+            both(types().filter(|encoding| !encoding.methods().is_empty()).map(Encoding::type_name)),
+        );
     }
-    if named == Some(MethodArg::Gptq) && args.calibrate.is_none() {
+    if named == Some(Method::Gptq) && args.calibrate.is_none() {
         bail!("--method gptq needs a text to calibrate on: expected --calibrate TEXT");
     }
     let weighed = args.imatrix.is_some() || args.calibrate.is_some();
-    if let Some(method @ (MethodArg::Max7 | MethodArg::Max)) = named
+    if let Some(method) = named
         && weighed
+        && !method.takes_importance()
     {
         bail!(
-            "--method {} minimises no error that columns could weigh in: expected fit, optimal or gptq",
-            method.name()
+            "--method {} minimises no error that columns could weigh in: expected {}",
+            method.name(),
+            either(names(Method::takes_importance))
         );
     }
-    if args.imatrix.is_some() && args.calibrate.is_some() && named != Some(MethodArg::Gptq) {
+    if args.imatrix.is_some() && args.calibrate.is_some() && named != Some(Method::Gptq) {
         bail!("both --imatrix and --calibrate say how important columns are: expected one of them");
     }
-    // Of tensors that are not calibrated, gptq is the fit.
-    let method = |default| match named.unwrap_or(default) {
-        MethodArg::Max7 => Method::Max7,
-        MethodArg::Max => Method::Max,
-        MethodArg::Fit | MethodArg::Gptq => Method::Fit,
-        MethodArg::Optimal => Method::Optimal,
+    let encoding = |usual: Encoding| match named {
+        Some(method) => usual.with_closest_method(method),
+        None if weighed => usual.weighted(),
+        None => usual,
     };
-    // The fit of two parameters takes long: it is for those who ask for it, or for importance.
-    let q4_1 = if weighed { MethodArg::Fit } else { MethodArg::Max };
-    let format = |ty| match ty {
-        FormatArg::F32 => Format::F32,
-        FormatArg::F16 => Format::F16,
-        FormatArg::BF16 => Format::BF16,
-        FormatArg::Q8_0 => Format::Q8_0,
-        FormatArg::Q4_0 => Format::Q4_0(method(MethodArg::Fit)),
-        FormatArg::Q4_1 => Format::Q4_1(method(q4_1)),
-    };
-    let keep = args.keep.iter().map(|keep| Keep { pattern: keep.pattern.clone(), format: format(keep.ty) });
-    let default = if has(FormatArg::Q4_0) { MethodArg::Fit } else { q4_1 };
+    let keep = args.keep.iter().map(|k| Keep { pattern: k.pattern.clone(), encoding: encoding(k.ty) });
     Ok(Recipe {
-        format: format(args.ty),
+        encoding: encoding(args.ty),
         keep: keep.collect(),
-        method: has_4_bits.then_some(named.unwrap_or(default)),
+        method: named.or_else(|| types().find_map(|ty| encoding(ty).method())),
     })
 }
 

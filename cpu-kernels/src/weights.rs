@@ -26,7 +26,7 @@ macro_rules! formats {
             const INFOS: &'static [&'static [FormatInfo]] = &[$(<$rows as WeightFormat>::INFOS),*];
 
             /// What is known of the format that they are stored in, or were before they were packed.
-            pub(crate) fn info(&self) -> FormatInfo {
+            pub fn info(&self) -> FormatInfo {
                 match self {
                     $(Self::$name(w) => w.info(),)*
                     Self::Packed(w) => w.info(),

@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use half::{bf16, f16};
-use halfbyte::requantize::{Format, Plan};
+use halfbyte::requantize::Plan;
 use halfbyte_cpu_kernels::{Context, Isa};
 use halfbyte_gguf::{Gguf, GgufWriter, Metadata, TensorInfo};
 use halfbyte_q4::affine::{self, GroupSize};
@@ -122,7 +122,7 @@ fn each<T>(x: &[f32], f: impl Fn(f32) -> T) -> Vec<T> {
 fn widened(gguf: &Gguf) -> Result<Gguf, Failure> {
     let pool = ThreadPool::new(1)?;
     let ctx = Context { pool: &pool, isa: Isa::best()? };
-    let plan = Plan::new(gguf, Format::F32, &[])?;
+    let plan = Plan::new(gguf, "f32".parse()?, &[])?;
     let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors())?;
     plan.write(ctx, &mut writer, &(), |_| ControlFlow::Continue(()))?;
     Ok(Gguf::from_vec(writer.finish()?)?)

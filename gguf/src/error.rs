@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::tensor::{SUPPORTED, TensorType};
+use crate::tensor::TensorType;
 
 /// Why a GGUF file could not be opened, read or written.
 ///
@@ -185,15 +185,12 @@ pub enum Error {
         /// Elements a row.
         got: usize,
     },
-    /// A tensor type that this version of ggml's list does not have.
-    #[error(
-        "tensor {tensor} has type id {id}{}: expected a known tensor type",
-        crate::tensor::removed_name(*id).map(|n| format!(" ({n}, withdrawn by ggml)")).unwrap_or_default()
-    )]
+    /// A tensor to be written in a type whose blocks have no known size.
+    #[error("tensor {tensor} has type {}: expected one that ggml's files have", TensorType::Unknown(*id))]
     UnknownType {
         /// The tensor's name, quoted.
         tensor: String,
-        /// The id found.
+        /// The type's number.
         id: u32,
     },
     /// A tensor whose offset is not a multiple of the file's alignment.
@@ -344,14 +341,6 @@ pub enum Error {
         /// How many tensors there are.
         n_tensors: usize,
     },
-    /// A tensor of a type that halfbyte does not compute with.
-    #[error("tensor {tensor} has type {ty}; supported: {}", supported())]
-    UnsupportedType {
-        /// The tensor's name, quoted.
-        tensor: String,
-        /// Its type.
-        ty: TensorType,
-    },
     /// A tensor to be written in a type that is not one of GGUF's.
     #[error("tensor {tensor} has type {ty}, which GGUF files do not have")]
     NotGguf {
@@ -439,11 +428,6 @@ impl Error {
                 | Self::OutputFolder { .. }
         )
     }
-}
-
-/// The supported types, for messages.
-fn supported() -> String {
-    SUPPORTED.map(TensorType::name).join(", ")
 }
 
 /// A name from a file, fit for a message: quoted, escaped, at most 80 characters.

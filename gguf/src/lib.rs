@@ -12,12 +12,13 @@
 //! - names and strings are UTF-8, keys and tensor names occur once;
 //! - every count and length is within [`limits`], and was compared with the
 //!   bytes left in the file before memory was allocated for it;
-//! - every tensor has 1 to 4 non-zero dimensions, a known type, rows of whole
-//!   blocks, a size that did not overflow, and lies within the file, aligned,
-//!   on bytes of its own.
+//! - every tensor has 1 to 4 non-zero dimensions, rows of whole blocks, a size
+//!   that did not overflow, and lies within the file, aligned, on bytes of its
+//!   own.
 //!
-//! A tensor type that halfbyte does not compute with is no error until the
-//! tensor is used: [`TensorInfo::require_supported`].
+//! A tensor of a type that is not in the list of [`TensorType`] is listed as
+//! [`TensorType::Unknown`]. Its size cannot be told: it shows no bytes, and only
+//! where it starts is checked.
 //!
 //! ```
 //! use halfbyte_gguf::{Gguf, GgufWriter, Metadata, TensorInfo, TensorType};
@@ -61,7 +62,7 @@ pub use error::Error;
 pub use error::quote;
 pub use mapped::{MappedFile, require_file};
 pub use metadata::Metadata;
-pub use tensor::{Dims, HumanBytes, TensorInfo, TensorType};
+pub use tensor::{Dims, TensorInfo, TensorType};
 pub use value::{Array, StringTable, Value};
 pub use writer::GgufWriter;
 
@@ -242,7 +243,7 @@ impl Gguf {
         Some(&tensors[by_name[at]])
     }
 
-    /// The stored bytes of a tensor of this file: `info.n_bytes` of them, of any type.
+    /// The stored bytes of a tensor of this file: `info.n_bytes` of them, so none where the type is unknown.
     ///
     /// # Panics
     /// If `info` is not from this file and lies outside it.

@@ -185,22 +185,24 @@ fn tensor(cursor: &mut Cursor<'_>, alignment: usize) -> Result<TensorInfo, Error
     let id = cursor.u32("the tensor type")?;
     let offset = cursor.count("offset", usize::MAX)?;
 
-    let ty = TensorType::from_id(id).ok_or_else(|| Error::UnknownType { tensor: quote(name), id })?;
-    let info = TensorInfo { offset, ..TensorInfo::new(name, ty, &dims[..n_dims])? };
+    let ty = TensorType::from_id(id).unwrap_or(TensorType::Unknown(id));
+    let info = TensorInfo { offset, ..TensorInfo::read(name.to_owned(), ty, &dims[..n_dims])? };
     if !offset.is_multiple_of(alignment) {
         return Err(Error::OffsetAlignment { tensor: quote(name), expected: alignment, got: offset });
     }
     Ok(info)
 }
 
-/// Each tensor within `data_len` bytes of tensor data, no two on the same bytes.
+/// Each tensor within `data_len` bytes of tensor data, no two on the same bytes. Of a tensor whose size cannot be told,
+/// the first byte is checked.
 fn check_placement(tensors: &[TensorInfo], data_len: usize) -> Result<(), Error> {
+    let n_bytes = |info: &TensorInfo| info.n_bytes.max(1);
     for info in tensors {
-        if info.offset.checked_add(info.n_bytes).is_none_or(|end| end > data_len) {
+        if info.offset.checked_add(n_bytes(info)).is_none_or(|end| end > data_len) {
             return Err(Error::OutOfFile {
                 tensor: quote(&info.name),
                 offset: info.offset,
-                n_bytes: info.n_bytes,
+                n_bytes: n_bytes(info),
                 got: data_len,
             });
         }
@@ -209,7 +211,7 @@ fn check_placement(tensors: &[TensorInfo], data_len: usize) -> Result<(), Error>
     by_offset.sort_by_key(|info| info.offset);
     // None is empty, so an overlap anywhere means one between neighbours.
     for pair in by_offset.windows(2) {
-        let end = pair[0].offset + pair[0].n_bytes;
+        let end = pair[0].offset + n_bytes(pair[0]);
         if pair[1].offset < end {
             return Err(Error::Overlap {
                 first: quote(&pair[0].name),

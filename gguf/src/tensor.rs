@@ -9,25 +9,27 @@ use crate::limits::MAX_DIMS;
 /// Makes [`TensorType`] and its table from one list.
 macro_rules! tensor_types {
     ($($(#[$doc:meta])* $name:ident = $id:literal, $block:literal, $bytes:literal;)*) => {
-        /// How a tensor's elements are stored: every type that ggml can have in a file, and MLX's affine ones, which
-        /// only other files have.
+        /// How a tensor's elements are stored: every type that ggml can have in a file, MLX's affine ones, which
+        /// only other files have, and numbers in a file that stand for no type listed here.
         ///
         /// A row is a whole number of blocks; a block holds [`block_len`](Self::block_len)
-        /// elements in [`block_bytes`](Self::block_bytes) bytes. Types that halfbyte does
-        /// not compute with ([`is_supported`](Self::is_supported)) are listed so that a
-        /// file that has some can be inspected and an error can name them.
+        /// elements in [`block_bytes`](Self::block_bytes) bytes. The list says nothing of what can be computed
+        /// with: a file's tensors can be listed and copied whatever their types are.
         #[allow(non_camel_case_types, reason = "the names are the ones ggml and model files use")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum TensorType {
             $($(#[$doc])* $name,)*
+            /// A type that a file names by this number and that is not listed here: newer than this list, or
+            /// withdrawn by ggml. The size of its blocks is not known, so neither is the size of a tensor.
+            Unknown(u32),
         }
 
         impl TensorType {
-            /// Every type, by rising id.
+            /// Every known type, by rising id.
             pub const ALL: &'static [TensorType] = &[$(TensorType::$name),*];
 
-            /// The type with ggml's number `id`, if there is one.
+            /// The known type with ggml's number `id`, if there is one.
             pub const fn from_id(id: u32) -> Option<Self> {
                 if id >= FIRST_FOREIGN {
                     return None;
@@ -40,22 +42,37 @@ macro_rules! tensor_types {
 
             /// The number that stands for this type in a file; without meaning for those that are not ggml's.
             pub const fn id(self) -> u32 {
-                match self { $(Self::$name => $id,)* }
+                match self {
+                    $(Self::$name => $id,)*
+                    Self::Unknown(id) => id,
+                }
             }
 
-            /// ggml's name, such as `Q4_0`.
+            /// ggml's name, such as `Q4_0`; `unknown` where there is none. [`fmt::Display`] shows the number then.
             pub const fn name(self) -> &'static str {
-                match self { $(Self::$name => stringify!($name),)* }
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                    Self::Unknown(id) => match withdrawn_name(id) {
+                        Some(name) => name,
+                        None => "unknown",
+                    },
+                }
             }
 
-            /// Elements a block; 1 for plain numbers.
+            /// Elements a block; 1 for plain numbers, and for unknown types.
             pub const fn block_len(self) -> usize {
-                match self { $(Self::$name => $block,)* }
+                match self {
+                    $(Self::$name => $block,)*
+                    Self::Unknown(_) => 1,
+                }
             }
 
-            /// Bytes a block.
+            /// Bytes a block; 0 for unknown types.
             pub const fn block_bytes(self) -> usize {
-                match self { $(Self::$name => $bytes,)* }
+                match self {
+                    $(Self::$name => $bytes,)*
+                    Self::Unknown(_) => 0,
+                }
             }
         }
     };
@@ -147,20 +164,8 @@ tensor_types! {
     MLX8_G128 = 0x1000_0005, 128, 132;
 }
 
-/// The types of GGUF files that halfbyte computes with.
-pub(crate) const SUPPORTED: [TensorType; 8] = [
-    TensorType::F32,
-    TensorType::F16,
-    TensorType::BF16,
-    TensorType::Q8_0,
-    TensorType::Q4_0,
-    TensorType::Q4_1,
-    TensorType::Q4_K,
-    TensorType::Q6_K,
-];
-
 /// The names of ids that ggml once wrote and no longer reads.
-pub(crate) fn removed_name(id: u32) -> Option<&'static str> {
+const fn withdrawn_name(id: u32) -> Option<&'static str> {
     match id {
         4 => Some("Q4_2"),
         5 => Some("Q4_3"),
@@ -175,17 +180,17 @@ pub(crate) fn removed_name(id: u32) -> Option<&'static str> {
 }
 
 impl TensorType {
-    /// Whether halfbyte computes with this type.
-    pub fn is_supported(self) -> bool {
-        SUPPORTED.contains(&self) || !self.is_ggml()
+    /// Whether the sizes of its blocks are known.
+    pub const fn is_known(self) -> bool {
+        !matches!(self, Self::Unknown(_))
     }
 
-    /// Whether GGUF files can have it.
+    /// Whether it is a known type that GGUF files can have.
     pub const fn is_ggml(self) -> bool {
-        self.id() < FIRST_FOREIGN
+        self.is_known() && self.id() < FIRST_FOREIGN
     }
 
-    /// Bits an element takes, its share of the block's scales included: 4.5 for `Q4_0`.
+    /// Bits an element takes, its share of the block's scales included: 4.5 for `Q4_0`, 0 for unknown types.
     pub fn bits_per_weight(self) -> f32 {
         // Both are small integers, exact in f32.
         (8 * self.block_bytes()) as f32 / self.block_len() as f32
@@ -194,7 +199,10 @@ impl TensorType {
 
 impl fmt::Display for TensorType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        match *self {
+            Self::Unknown(id) if withdrawn_name(id).is_none() => f.pad(&format!("id {id}")),
+            _ => f.pad(self.name()),
+        }
     }
 }
 
@@ -211,7 +219,7 @@ pub struct TensorInfo {
     pub dims: Vec<usize>,
     /// Where its bytes start, counted from the start of the tensor data of its part.
     pub offset: usize,
-    /// How many bytes it takes: whole blocks, no padding.
+    /// How many bytes it takes: whole blocks, no padding. 0 for an unknown type, whose size cannot be told.
     pub n_bytes: usize,
     /// Which part of a split file has it; 0 in a file by itself.
     pub part: usize,
@@ -222,9 +230,18 @@ impl TensorInfo {
     ///
     /// # Errors
     /// No or more than [`MAX_DIMS`] dimensions, a zero dimension, a size that
-    /// overflows, a first dimension that is not a multiple of the block length.
+    /// overflows, a first dimension that is not a multiple of the block length;
+    /// [`Error::UnknownType`].
     pub fn new(name: impl Into<String>, ty: TensorType, dims: &[usize]) -> Result<Self, Error> {
         let name = name.into();
+        if let TensorType::Unknown(id) = ty {
+            return Err(Error::UnknownType { tensor: quote(&name), id });
+        }
+        Self::read(name, ty, dims)
+    }
+
+    /// A tensor of a file, at offset 0, whose type may be unknown.
+    pub(crate) fn read(name: String, ty: TensorType, dims: &[usize]) -> Result<Self, Error> {
         let n_bytes = tensor_bytes(&name, ty, dims)?;
         Ok(Self { name, ty, dims: dims.to_vec(), offset: 0, n_bytes, part: 0 })
     }
@@ -247,18 +264,6 @@ impl TensorInfo {
     /// Bytes a row.
     pub fn row_bytes(&self) -> usize {
         self.row_len() / self.ty.block_len() * self.ty.block_bytes()
-    }
-
-    /// Refuses a type that halfbyte does not compute with.
-    ///
-    /// # Errors
-    /// [`Error::UnsupportedType`], naming the tensor, its type and the supported ones.
-    pub fn require_supported(&self) -> Result<(), Error> {
-        if self.ty.is_supported() {
-            Ok(())
-        } else {
-            Err(Error::UnsupportedType { tensor: quote(&self.name), ty: self.ty })
-        }
     }
 }
 
@@ -292,27 +297,6 @@ impl fmt::Display for Dims<'_> {
     }
 }
 
-/// Shows a number of bytes as people say it: `512 B`, `3.4 KiB`, `93.8 MiB`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HumanBytes(pub u64);
-
-impl fmt::Display for HumanBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-        if self.0 < 1024 {
-            return f.pad(&format!("{} B", self.0));
-        }
-        let mut value = self.0 as f64 / 1024.0;
-        let mut unit = 0;
-        // 1023.95 would be shown as "1024.0".
-        while value >= 1023.95 && unit + 1 < UNITS.len() {
-            value /= 1024.0;
-            unit += 1;
-        }
-        f.pad(&format!("{value:.1} {}", UNITS[unit]))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::*;
@@ -339,8 +323,14 @@ mod tests {
         for &ty in TensorType::ALL {
             assert_eq!(TensorType::from_id(ty.id()), ty.is_ggml().then_some(ty));
         }
-        assert_eq!(TensorType::from_id(4), None);
-        assert_eq!(TensorType::from_id(42), None);
+        for (id, name, shown) in
+            [(42, "unknown", "id 42"), (4, "Q4_2", "Q4_2"), (0x1000_0001, "unknown", "id 268435457")]
+        {
+            assert_eq!(TensorType::from_id(id), None);
+            let ty = TensorType::Unknown(id);
+            assert_eq!((ty.id(), ty.name(), &*ty.to_string()), (id, name, shown));
+            assert_eq!((ty.is_ggml(), ty.bits_per_weight()), (false, 0.0));
+        }
     }
 
     #[test]
@@ -351,20 +341,5 @@ mod tests {
         assert_eq!(Dims(&info.dims).to_string(), "64 x 3 x 5");
         let vector = TensorInfo::new("x", TensorType::F32, &[7]).unwrap();
         assert_eq!((vector.n_rows(), vector.row_bytes(), vector.n_bytes), (1, 28, 28));
-    }
-
-    #[test]
-    fn human_sizes() {
-        for (bytes, text) in [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1.0 KiB"),
-            (1536, "1.5 KiB"),
-            (1024 * 1024 - 1, "1.0 MiB"),
-            (98_362_432, "93.8 MiB"),
-            (u64::MAX, "16384.0 PiB"),
-        ] {
-            assert_eq!(HumanBytes(bytes).to_string(), text);
-        }
     }
 }

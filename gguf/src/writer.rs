@@ -166,7 +166,7 @@ fn place(tensors: &[TensorInfo], alignment: usize) -> Result<Vec<TensorInfo>, Er
     let mut offset = 0_usize;
     let mut placed = Vec::with_capacity(tensors.len());
     for TensorInfo { name, ty, dims, .. } in tensors {
-        if !ty.is_ggml() {
+        if ty.is_known() && !ty.is_ggml() {
             return Err(Error::NotGguf { tensor: quote(name), ty: *ty });
         }
         let info = TensorInfo { offset, ..TensorInfo::new(name, *ty, dims)? };

@@ -17,6 +17,7 @@ pub mod requantize;
 pub mod sampler;
 pub mod source;
 pub mod speculate;
+pub mod weight_types;
 
 pub use compute::Compute;
 pub use load::{DEFAULT_CONTEXT, Device, LoadError, LoadOptions, Model};

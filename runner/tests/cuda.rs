@@ -7,7 +7,7 @@ mod common;
 use halfbyte::generate::{CachedSession, Request, generate};
 use halfbyte::model::cuda::{CudaModel, CudaOptions, CudaSession};
 use halfbyte::model::{ActivationType, Compute, CpuSession, Error, Sequence, SessionOptions};
-use halfbyte::requantize::{Format, Plan};
+use halfbyte::requantize::Plan;
 use halfbyte::sampler::{Sampler, SamplerConfig};
 use halfbyte::speculate::Speculation;
 use halfbyte_attention::KvType;
@@ -183,7 +183,7 @@ fn a_small_model_computes_what_it_computes_on_the_cpu() {
 
 /// The model with its matrices in Q8_0.
 fn q8_0(gguf: &Gguf) -> Gguf {
-    let plan = Plan::new(gguf, Format::Q8_0, &[]).unwrap();
+    let plan = Plan::new(gguf, "q8_0".parse().unwrap(), &[]).unwrap();
     let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors()).unwrap();
     let pool = Compute::new(2).unwrap();
     let ctx = pool.clone();

@@ -4,13 +4,16 @@ mod evaluation;
 mod weights;
 
 pub(crate) use evaluation::{EvaluationArgs, KlArgs, LogitsArgs, PerplexityArgs};
-pub(crate) use weights::{CompareArgs, FormatArg, ImatrixArgs, ImatrixFormatArg, MethodArg, QuantizeArgs};
+pub(crate) use weights::{
+    CompareArgs, ImatrixArgs, ImatrixFormatArg, QuantizeArgs, names, types_with_methods,
+};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use halfbyte::requantize::Encoding;
 use halfbyte::speculate::MOST;
 use halfbyte_attention::KvType;
 use halfbyte_cuda_kernels::PromptPrecision;
@@ -99,10 +102,8 @@ pub(crate) struct GlobalArgs {
     /// What a prompt's activations are rounded to on a CUDA device [default: bf16]
     #[arg(long, global = true, value_name = "TYPE", value_enum)]
     pub(crate) prompt_precision: Option<PromptPrecisionArg>,
-    /// Quantize the weights when the model is loaded, as `halfbyte quantize` would: q4_0, q4_1 or q8_0, with a method
-    /// behind a colon if wanted (q4_0:optimal)
-    #[arg(long, global = true, value_name = "TYPE[:METHOD]", value_parser = weights::parse_load_as)]
-    pub(crate) load_as: Option<(FormatArg, Option<MethodArg>)>,
+    #[arg(long, global = true, value_name = "TYPE[:METHOD]", value_parser = weights::parse_load_as, help = weights::load_as_help())]
+    pub(crate) load_as: Option<Encoding>,
     /// Use weights where the file has them instead of copies in the kernels' order: slower, but memory is shared with
     /// other programs that have the file open
     #[arg(long, global = true)]

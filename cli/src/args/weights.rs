@@ -1,12 +1,35 @@
 //! Commands that make and compare weights.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use halfbyte::requantize::{Encoding, EncodingError, Method};
+use halfbyte::weight_types::WeightType;
 
 use super::parse_positive;
+use crate::words::{both, either};
 
-const QUANTIZE_HELP: &str = "\
+/// The help text behind the options of `halfbyte quantize`.
+fn quantize_help() -> String {
+    let with_methods = both(types_with_methods());
+    let width = Method::ALL.map(|method| method.name().len()).into_iter().max().unwrap_or(0);
+    let mut methods = String::new();
+    for method in Method::ALL {
+        let has = |encoding: &Encoding| encoding.methods().contains(&method);
+        let missing = Encoding::all().any(|encoding| !encoding.methods().is_empty() && !has(&encoding));
+        let types = Encoding::all().filter(has).map(Encoding::type_name);
+        let only = if missing { format!(" ({})", both(types)) } else { String::new() };
+        let usual: Vec<_> = Encoding::all()
+            .filter(|encoding| encoding.method() == Some(method))
+            .map(Encoding::type_name)
+            .collect();
+        let usual = if usual.is_empty() { usual.concat() } else { format!(" [default for {}]", both(usual)) };
+        methods += &format!("  {:width$}  {}{only}{usual}\n", method.name(), method.summary());
+    }
+    format!(
+        "\
 Examples:
   halfbyte quantize F16.gguf Q4_0.gguf --type q4_0
   halfbyte quantize F16.gguf Q4_0.gguf --type q4_0 --keep token_embd.weight=q8_0 --keep '*.ffn_down.*=q4_1'
@@ -17,21 +40,43 @@ Examples:
 Tensors of two dimensions get the type; norms, biases and other vectors stay as they are, and so does a tensor that
 has the type already. The new file appears when it is complete; ended before, OUT is as it was.
 
-Methods, for q4_0 and q4_1; size and speed of the result are the same for all:
-  max7     each group's biggest weight divided by 7 (q4_0)
-  max      the extremes of a group at the ends of the range, as other programs do [default for q4_1]
-  fit      twenty tries a group, the one with the least squared error [default for q4_0]
-  optimal  the least squared error there is; some ten times slower (q4_0)
-  gptq     weights rounded so that errors cancel in the outputs that a text gives; minutes, and by far the best
+Methods, for {with_methods}; size and speed of the result are the same for all:
+{methods}
+{} can weigh columns by importance: from a file (--imatrix) or measured on a text (--calibrate). gptq needs a text, and
+takes importance from a file alone. It keeps finished tensors in OUT.partial: stopped, it goes on from there when the
+same command is given again.
 
-fit and optimal can weigh columns by importance: from a file (--imatrix) or measured on a text (--calibrate). gptq needs
-a text. It keeps finished tensors in OUT.partial: stopped, it goes on from there when the same command is given again.
+The error is sum (w - q)^2 / sum w^2, with the weights w of IN and q of OUT; vectors are not in the total.",
+        both(names(Method::takes_importance)),
+    )
+}
 
-The error is sum (w - q)^2 / sum w^2, with the weights w of IN and q of OUT; vectors are not in the total.";
+/// The names of the types whose parameters can be chosen in more than one way.
+pub(crate) fn types_with_methods() -> impl Iterator<Item = String> {
+    Encoding::all().filter(|encoding| !encoding.methods().is_empty()).map(Encoding::type_name)
+}
+
+/// The names of the methods that `fits` accepts.
+pub(crate) fn names(fits: impl Fn(Method) -> bool) -> impl Iterator<Item = &'static str> {
+    Method::ALL.into_iter().filter(move |&method| fits(method)).map(Method::name)
+}
+
+/// The types that weights can be written in, as option values.
+fn type_parser() -> impl TypedValueParser<Value = Encoding> {
+    static NAMES: LazyLock<Vec<String>> =
+        LazyLock::new(|| Encoding::all().map(Encoding::type_name).collect());
+    PossibleValuesParser::new(NAMES.iter().map(String::as_str)).try_map(|name| name.parse::<Encoding>())
+}
+
+/// The methods, as option values.
+fn method_parser() -> impl TypedValueParser<Value = Method> {
+    let unknown = "expected the name of a method";
+    PossibleValuesParser::new(names(|_| true)).try_map(move |name| Method::by_name(&name).ok_or(unknown))
+}
 
 /// Convert a model's weights to another type.
 #[derive(Debug, Args)]
-#[command(after_help = QUANTIZE_HELP)]
+#[command(after_help = quantize_help())]
 pub(crate) struct QuantizeArgs {
     /// Model file
     #[arg(value_name = "IN")]
@@ -40,11 +85,11 @@ pub(crate) struct QuantizeArgs {
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
     /// Type of the weights
-    #[arg(long = "type", value_name = "TYPE", value_enum)]
-    pub(crate) ty: FormatArg,
-    /// How q4_0 and q4_1 choose scales and codes
-    #[arg(long, value_name = "NAME", value_enum)]
-    pub(crate) method: Option<MethodArg>,
+    #[arg(long = "type", value_name = "TYPE", value_parser = type_parser())]
+    pub(crate) ty: Encoding,
+    /// How scales and codes are chosen, in types where there is a choice
+    #[arg(long, value_name = "NAME", value_parser = method_parser())]
+    pub(crate) method: Option<Method>,
     /// Importance of columns, as `halfbyte imatrix` and llama.cpp write it
     #[arg(long, value_name = "FILE")]
     pub(crate) imatrix: Option<PathBuf>,
@@ -77,47 +122,11 @@ pub(crate) struct QuantizeArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FormatArg {
-    F32,
-    F16,
-    #[value(name = "bf16")]
-    BF16,
-    #[value(name = "q8_0")]
-    Q8_0,
-    #[value(name = "q4_0")]
-    Q4_0,
-    #[value(name = "q4_1")]
-    Q4_1,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MethodArg {
-    Max7,
-    Max,
-    Fit,
-    Optimal,
-    Gptq,
-}
-
-impl MethodArg {
-    /// The name on the command line.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Max7 => "max7",
-            Self::Max => "max",
-            Self::Fit => "fit",
-            Self::Optimal => "optimal",
-            Self::Gptq => "gptq",
-        }
-    }
-}
-
 /// A type for the tensors of a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeepArg {
     pub(crate) pattern: String,
-    pub(crate) ty: FormatArg,
+    pub(crate) ty: Encoding,
 }
 
 const IMATRIX_HELP: &str = "\
@@ -196,20 +205,38 @@ pub(crate) struct CompareArgs {
     pub(crate) json: bool,
 }
 
+/// What `--load-as` can make: types that int8 activations multiply, by methods that need no text.
+fn can_be_loaded_as(encoding: &Encoding) -> bool {
+    WeightType::of(encoding.tensor_type()).is_some_and(WeightType::int8)
+        && encoding.method() != Some(Method::Gptq)
+}
+
+/// The help text of `--load-as`.
+pub(super) fn load_as_help() -> String {
+    let types = Encoding::all().filter(can_be_loaded_as).map(Encoding::type_name);
+    format!(
+        "Quantize the weights when the model is loaded, as `halfbyte quantize` would: {}, with a method behind a colon if \
+         wanted (q4_0:optimal)",
+        either(types)
+    )
+}
+
 /// A type, and a method behind a colon.
-pub(super) fn parse_load_as(text: &str) -> Result<(FormatArg, Option<MethodArg>), String> {
-    let (ty, method) = text.split_once(':').map_or((text, None), |(ty, method)| (ty, Some(method)));
-    let ty = match FormatArg::from_str(ty, false) {
-        Ok(ty @ (FormatArg::Q4_0 | FormatArg::Q4_1 | FormatArg::Q8_0)) => ty,
-        _ => return Err(format!("{ty:?}: expected q4_0, q4_1 or q8_0")),
+pub(super) fn parse_load_as(text: &str) -> Result<Encoding, String> {
+    let ty = text.split_once(':').map_or(text, |(ty, _)| ty);
+    let Some(usual) = Encoding::all().filter(can_be_loaded_as).find(|of| of.type_name() == ty) else {
+        let types = Encoding::all().filter(can_be_loaded_as).map(Encoding::type_name);
+        return Err(format!("{ty:?}: expected {}", either(types)));
     };
-    let method = match method.map(|name| MethodArg::from_str(name, false)) {
-        None => None,
-        Some(Ok(method @ (MethodArg::Max | MethodArg::Fit))) if ty != FormatArg::Q8_0 => Some(method),
-        Some(Ok(method @ (MethodArg::Max7 | MethodArg::Optimal))) if ty == FormatArg::Q4_0 => Some(method),
-        Some(_) => return Err("expected max, fit, and for q4_0 max7 or optimal, behind the colon".to_owned()),
-    };
-    Ok((ty, method))
+    text.parse().ok().filter(can_be_loaded_as).ok_or_else(|| {
+        let methods = usual.methods().iter().filter_map(|&method| usual.with_method(method).ok());
+        let methods: Vec<_> =
+            methods.filter(can_be_loaded_as).filter_map(|of| of.method().map(Method::name)).collect();
+        match &*methods {
+            [] => format!("expected nothing behind {ty}: it is quantized in one way"),
+            _ => format!("expected {} behind {ty}:", either(methods)),
+        }
+    })
 }
 
 fn parse_damping(text: &str) -> Result<f64, String> {
@@ -221,10 +248,46 @@ fn parse_keep(text: &str) -> Result<KeepArg, String> {
     // Type names have no `=`, so that a pattern may.
     let (pattern, ty) =
         text.rsplit_once('=').ok_or("expected PATTERN=TYPE, such as token_embd.weight=q8_0")?;
-    let ty = FormatArg::from_str(ty, false).map_err(|_| {
-        let names = FormatArg::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-        let names: Vec<_> = names.map(|value| value.get_name().to_owned()).collect();
-        format!("{ty:?} is not a type: expected one of {}", names.join(", "))
-    })?;
+    let wrong = || EncodingError::Type { got: ty.to_owned() }.to_string();
+    let ty = Encoding::all().find(|encoding| encoding.type_name() == ty).ok_or_else(wrong)?;
     Ok(KeepArg { pattern: pattern.to_owned(), ty })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The README's list of types is that of the table.
+    #[test]
+    fn the_readme_lists_the_types() {
+        let ggml = |packs| {
+            let entries = WeightType::all().iter().filter(move |entry| entry.tensor_type().is_ggml());
+            both(entries.filter(|entry| entry.packs() == packs).map(|entry| entry.tensor_type().name()))
+        };
+        let mut bits: Vec<_> =
+            WeightType::all().iter().filter_map(|entry| Some(entry.affine()?.0.to_string())).collect();
+        bits.dedup();
+        let readme = include_str!("../../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
+        for text in [
+            format!("{} ({} are read, without a fast path)", ggml(true), ggml(false)),
+            format!("MLX directories in {} bits", both(bits)),
+        ] {
+            assert!(readme.contains(&text), "README.md lacks {text:?}");
+        }
+    }
+
+    #[test]
+    fn the_help_of_quantize_has_every_method_with_its_types() {
+        let help = quantize_help();
+        for line in [
+            "Methods, for q4_0 and q4_1; size",
+            "\n  max7     each group's biggest weight divided by 7 (q4_0)\n",
+            "\n  max      the extremes of a group at the ends of the range, as other programs do [default for q4_1]\n",
+            "\n  fit      twenty tries a group, the one with the least squared error [default for q4_0]\n",
+            "\nfit, optimal and gptq can weigh columns",
+        ] {
+            assert!(help.contains(line), "{line:?} is not in {help}");
+        }
+        assert!(load_as_help().contains("would: q8_0, q4_0 or q4_1, with"), "{}", load_as_help());
+    }
 }

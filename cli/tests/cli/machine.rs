@@ -122,6 +122,26 @@ fn inspect_works_for_files_that_cannot_be_run() {
     let json = run(&["inspect", model, "--json"]).json();
     assert_eq!(json["tensors"][0]["supported"], false);
     assert!(run(&["inspect", model]).ok().contains("can't compute with it"));
+
+    // The same bytes under a number that is no type yet: what can be known is shown.
+    let mut bytes = std::fs::read(&path).unwrap();
+    let dims = [1_u32.to_le_bytes().as_slice(), &256_u64.to_le_bytes(), &17_u32.to_le_bytes()].concat();
+    let at = bytes.windows(dims.len()).position(|window| window == dims).unwrap() + 12;
+    bytes[at..at + 4].copy_from_slice(&97_u32.to_le_bytes());
+    let newer = dir.path().join("newer.gguf");
+    std::fs::write(&newer, bytes).unwrap();
+    let newer = newer.to_str().unwrap();
+    let json = run(&["inspect", newer, "--json"]).json();
+    assert_eq!(
+        json["tensors"][0],
+        json!({"name": "x", "type": "id 97", "shape": [256], "bytes": null, "supported": false})
+    );
+    assert_eq!(
+        json["totals"],
+        json!([{"type": "id 97", "tensors": 1, "elements": 256, "bytes": null, "supported": false}])
+    );
+    let text = run(&["inspect", newer]).ok();
+    assert!(text.contains("id 97") && text.contains("unknown"), "{text}");
     let error = run(&["run", "--model", model]).error();
     assert_eq!(
         error,

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::{Done, keys, run, temp_dir};
 use bytemuck::Pod;
 use half::{bf16, f16};
-use halfbyte::requantize::{Format, Method, Plan};
+use halfbyte::requantize::Plan;
 use halfbyte_cpu_kernels::{Context, Isa, quantize_q4_0_fit};
 use halfbyte_gguf::{Gguf, GgufWriter, Metadata, TensorInfo, TensorType};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
@@ -512,7 +512,7 @@ fn a_stopped_conversion_leaves_the_file_as_it_was() {
     let out = at(&dir, "out.gguf");
     std::fs::write(&out, "precious").unwrap();
     let gguf = Gguf::open(TINY).unwrap();
-    let plan = Plan::new(&gguf, Format::Q4_0(Method::Fit), &[]).unwrap();
+    let plan = Plan::new(&gguf, "q4_0:fit".parse().unwrap(), &[]).unwrap();
     let mut writer = GgufWriter::create(&out, plan.metadata(), plan.tensors()).unwrap();
     let pool = ThreadPool::new(2).unwrap();
     let mut seen = Vec::new();

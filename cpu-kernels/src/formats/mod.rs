@@ -1,9 +1,9 @@
 //! What this crate knows of each stored weight format: its name, its sizes, how a row becomes f32, and which kernels read
 //! its rows without decoding them first.
 //!
-//! To add a format whose weights lie in equal blocks, implement [`Block`] for the block's type in a file of this folder,
-//! and add a line to the table in `weights.rs`. Sizes, error messages, decoded rows and products with f32 activations
-//! follow from these. A format that the int8 tiles can multiply also hands out its rows in [`Block::int8_rows`].
+//! `docs/add-a-weight-format.md` of the repository has all steps to add a format. In this crate, for one whose weights lie
+//! in equal blocks, implement [`Block`] for the block's type in a file of this folder, and add a line to the table in
+//! `weights.rs`. Sizes, error messages, decoded rows and products with f32 activations follow from these. A format that the int8 tiles can multiply also hands out its rows in [`Block::int8_rows`].
 
 mod affine;
 mod blocks;

@@ -1,12 +1,12 @@
-//! Finished tensors on their way into a file, kept so that a stopped run can go on.
+//! A file of finished tensors, from which a stopped calibration continues.
 //!
 //! ```text
-//! "hbcal 1\n"  32 bytes: what the run depends on
+//! "hbcal 1\n"  32 bytes: the fingerprint of the run
 //! record:      u32 name length, u64 data length, both little-endian; name, data, 32 bytes: SHA-256 of all before
 //! ...
 //! ```
 //!
-//! A record that is cut short or damaged ends the file: it and all after it are forgotten.
+//! A record that is cut short or damaged ends the file: it and all records after it are dropped.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -19,7 +19,7 @@ use crate::requantize::Ready;
 
 const MAGIC: &[u8; 8] = b"hbcal 1\n";
 
-/// What a checkpoint depends on, as one number.
+/// A hash of everything that a checkpoint depends on.
 pub type Fingerprint = [u8; 32];
 
 /// A file of finished tensors.
@@ -27,11 +27,11 @@ pub type Fingerprint = [u8; 32];
 pub struct Checkpoint {
     path: PathBuf,
     file: File,
-    /// Names, and where their data lie.
+    /// The name, the position and the length of each tensor.
     records: Vec<(String, u64, usize)>,
 }
 
-/// The most that a tensor's name can be long in a file we write.
+/// The longest name of a tensor in bytes, as the writer limits it.
 const MAX_NAME: u32 = 1 << 16;
 
 impl Checkpoint {
@@ -90,7 +90,7 @@ impl Checkpoint {
     /// Adds a tensor.
     ///
     /// # Errors
-    /// [`Error::Io`]; what was written of it then is forgotten by the next [`open`](Self::open).
+    /// [`Error::Io`]; the next [`open`](Self::open) then drops what was written of the tensor.
     pub fn add(&mut self, name: &str, data: &[u8]) -> Result<(), Error> {
         let io = |source| Error::Io { path: self.path.clone(), source };
         let start = self.file.seek(SeekFrom::End(0)).map_err(io)?;
@@ -105,7 +105,7 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Deletes the file: its tensors are where they belong.
+    /// Deletes the file, when its tensors are in the new model.
     ///
     /// # Errors
     /// [`Error::Io`].

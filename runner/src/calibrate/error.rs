@@ -1,4 +1,4 @@
-//! Why a calibration ended.
+//! Why a calibration failed or was stopped.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use thiserror::Error;
 use crate::{model, requantize};
 use halfbyte_gguf::imatrix;
 
-/// What went wrong, or that somebody stopped it.
+/// Why a calibration failed or was stopped.
 #[non_exhaustive]
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The model.
+    /// The model cannot be run.
     #[error(transparent)]
     Model(#[from] model::Error),
-    /// The weights.
+    /// The weights cannot be read or written.
     #[error(transparent)]
     Requantize(#[from] requantize::Error),
     /// The inputs of some matrices cannot be used.
@@ -29,7 +29,7 @@ pub enum Error {
     /// Squares of activations cannot be added up.
     #[error(transparent)]
     Imatrix(#[from] imatrix::Error),
-    /// Something that is there is not the checkpoint of this run.
+    /// The file at the checkpoint's path is not the checkpoint of this run.
     #[error(
         "{} is not from this run (another input, text or option, or no checkpoint at all): remove it to begin anew",
         path.display()
@@ -46,7 +46,7 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
-    /// Whoever was asked whether to go on said no.
+    /// The caller stopped the calibration.
     #[error("stopped")]
     Stopped,
 }

@@ -1,24 +1,23 @@
-//! A plan's 4-bit tensors, rounded with error compensation.
+//! A plan's tensors, rounded with error compensation.
 
 use std::ops::ControlFlow;
 
-use bytemuck::Zeroable;
 use halfbyte_cpu_kernels::{Context, Matrix};
-use halfbyte_q4::gptq::{Factor, Options, Scales, q4_0_rows, q4_1_rows};
-use halfbyte_q4::{BlockQ4_0, BlockQ4_1, GROUP};
+use halfbyte_q4::GROUP;
+use halfbyte_q4::gptq::{Factor, Options, Scales};
 
 use super::moments::Moments;
 use super::{Checkpoint, Error, Fingerprint};
 use sha2::{Digest, Sha256};
 
 use crate::model::{Compute, Description, Layerwise, Stage, Transformer, Visitor};
-use crate::requantize::{self, Format, Plan, Ready, decode, saturate};
+use crate::requantize::{self, Encoding, Plan, Ready, decode, saturate};
 use halfbyte_gguf::TensorInfo;
 
-/// Rows that a thread takes on at a time: enough for a product, few enough for all threads to have some.
+/// The rows that a thread rounds at a time: enough for a product, and few enough for all threads to have some.
 const BATCH: usize = 32;
 
-/// Damping that is not enough is raised tenfold, up to this.
+/// The largest damping. One that is not enough is raised tenfold, up to this.
 const MAX_DAMPING: f64 = 1.0;
 
 /// How tensors are rounded.
@@ -26,21 +25,21 @@ const MAX_DAMPING: f64 = 1.0;
 pub struct Recipe {
     /// Damping and order of the columns.
     pub options: Options,
-    /// Choose scales by the importance that the plan has for a tensor's columns, instead of by what they cost after
-    /// compensation.
+    /// Choose scales by the importance of the tensor's columns that the plan has, instead of by the error that is left
+    /// after compensation.
     pub scales_by_importance: bool,
 }
 
 /// How far a calibration is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Weights of the stages behind it.
+    /// Weights of the stages that are finished.
     pub weights: usize,
     /// Tensors made, in this run or an earlier one.
     pub tensors: usize,
 }
 
-/// What was out of the ordinary.
+/// Tensors that a calibration could not treat as asked for.
 #[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
@@ -50,7 +49,8 @@ pub struct Report {
     pub unused: Vec<String>,
 }
 
-/// Of all that decides what [`quantize`] makes: the version, the file, the windows, the recipe and the plan.
+/// The fingerprint of everything that decides what [`quantize`] makes: the version, the file, the windows, the recipe and
+/// the plan.
 pub fn fingerprint(plan: &Plan<'_>, windows: &[Vec<u32>], recipe: Recipe) -> Fingerprint {
     let mut hash = Sha256::new();
     hash.update(env!("CARGO_PKG_VERSION"));
@@ -63,14 +63,15 @@ pub fn fingerprint(plan: &Plan<'_>, windows: &[Vec<u32>], recipe: Recipe) -> Fin
     }
     hash.update(format!("{recipe:?}"));
     for tensor in plan.tensors() {
-        let made = plan.quantized(&tensor.name).map(|(_, _, format, importance)| (format, importance));
+        let made = plan.quantized(&tensor.name).map(|(_, _, encoding, importance)| (encoding, importance));
         hash.update(format!("{} {made:?}", tensor.name));
     }
     hash.finalize().into()
 }
 
-/// Makes the tensors of `plan` that a stage of `model` reads and that become Q4_0 or Q4_1, from the inputs that
-/// `windows` of tokens give them, and adds them to `checkpoint`. What is there already is not made again. `model` and
+/// Makes the tensors of `plan` that a stage of `model` reads and whose method is
+/// [`Method::Gptq`](crate::requantize::Method::Gptq), from the inputs that `windows` of tokens give them, and adds them
+/// to `checkpoint`. What is there already is not made again. `model` and
 /// `plan` are of the same file.
 ///
 /// `go_on` is asked after every window of every stage; if it breaks, so does this, with [`Error::Stopped`], and a later
@@ -109,9 +110,9 @@ struct Quantizer<'a, 'p> {
     description: &'a Description,
     checkpoint: &'a mut Checkpoint,
     go_on: &'a mut dyn FnMut(Progress) -> ControlFlow<()>,
-    /// Those of the stage at hand, once there are any.
+    /// The second moments of the current stage, once there are any.
     moments: Option<Moments>,
-    /// Of the stages behind.
+    /// Weights of the stages that are finished.
     weights: usize,
     report: Report,
 }
@@ -121,23 +122,23 @@ struct Quantizer<'a, 'p> {
 struct Job<'a> {
     info: &'a TensorInfo,
     matrix: Matrix<'a>,
-    format: Format,
+    encoding: Encoding,
     importance: Option<&'a [f32]>,
-    /// Weights beyond it are taken there.
+    /// Weights are cut off at this magnitude.
     cut_off: Option<f32>,
 }
 
 impl Job<'_> {
-    /// Whether error compensation is for it; the other formats just round.
+    /// Whether it is rounded with error compensation; other tensors are rounded weight by weight.
     fn is_compensated(&self) -> bool {
-        matches!(self.format, Format::Q4_0(_) | Format::Q4_1(_))
+        self.encoding.compensate().is_some()
     }
 }
 
 impl Quantizer<'_, '_> {
     fn job(&self, name: &str) -> Option<Job<'_>> {
-        let (info, matrix, format, importance) = self.plan.quantized(name)?;
-        Some(Job { info, matrix, format, importance, cut_off: self.plan.cut_off(format) })
+        let (info, matrix, encoding, importance) = self.plan.quantized(name)?;
+        Some(Job { info, matrix, encoding, importance, cut_off: self.plan.cut_off(encoding) })
     }
 
     /// Whether a tensor has to be made from second moments.
@@ -180,7 +181,7 @@ impl Quantizer<'_, '_> {
     /// A tensor's bytes and, if `keep` says so, what they decode to.
     fn round(&self, job: Job<'_>, factor: Option<&Factor>, keep: bool) -> Result<(Vec<u8>, Vec<f32>), Error> {
         let (rows, cols) = (job.info.n_rows(), job.info.row_len());
-        let ty = job.format.tensor_type();
+        let ty = job.encoding.tensor_type();
         let row_bytes = cols / ty.block_len() * ty.block_bytes();
         let mut batches: Vec<Batch> = (0..rows)
             .step_by(BATCH)
@@ -223,12 +224,12 @@ fn round_rows(
     for (r, row) in w.chunks_exact_mut(cols).enumerate() {
         decode(ctx.isa, &job.matrix, &job.info.name, first + r, row)?;
         if let Some(limit) = job.cut_off {
-            // Counted where the tensor is written.
+            // They are counted where the tensor is written.
             saturate(row, limit);
         }
     }
     let wrong = |row, source| {
-        let (tensor, ty) = (job.info.name.clone(), job.format.tensor_type());
+        let (tensor, ty) = (job.info.name.clone(), job.encoding.tensor_type());
         requantize::Error::Encode { tensor, row, ty, source }
     };
     let scales = match job.importance {
@@ -236,30 +237,18 @@ fn round_rows(
         _ => Scales::Compensated,
     };
     let mut bytes = Vec::new();
-    let mut decoded = vec![0.0; w.len()];
-    match (factor, job.format) {
-        (Some(factor), Format::Q4_0(_)) => {
-            let mut blocks = vec![BlockQ4_0::ZERO; w.len() / GROUP];
-            q4_0_rows(factor, &w, scales, &mut blocks).map_err(|e| wrong(first, e.into()))?;
-            bytes.extend_from_slice(bytemuck::cast_slice(&blocks));
-            job.format.decode(&bytes, &mut decoded).map_err(|e| wrong(first, e))?;
-        }
-        (Some(factor), Format::Q4_1(_)) => {
-            let mut blocks = vec![BlockQ4_1::zeroed(); w.len() / GROUP];
-            q4_1_rows(factor, &w, scales, &mut blocks).map_err(|e| wrong(first, e.into()))?;
-            bytes.extend_from_slice(bytemuck::cast_slice(&blocks));
-            job.format.decode(&bytes, &mut decoded).map_err(|e| wrong(first, e))?;
-        }
-        _ => {
-            for (r, (w, decoded)) in w.chunks_exact(cols).zip(decoded.chunks_exact_mut(cols)).enumerate() {
-                job.format
-                    .encode(ctx, w, job.importance, &mut bytes, decoded)
-                    .map_err(|e| wrong(first + r, e))?;
-            }
+    if let (Some(factor), Some(compensate)) = (factor, job.encoding.compensate()) {
+        compensate(factor, &w, scales, &mut bytes).map_err(|e| wrong(first, e.into()))?;
+    } else {
+        for (r, w) in w.chunks_exact(cols).enumerate() {
+            let encoded = job.encoding.encode(ctx, w, job.importance, &mut bytes);
+            encoded.map_err(|e| wrong(first + r, e))?;
         }
     }
-    if !keep {
-        decoded = Vec::new();
+    let mut decoded = Vec::new();
+    if keep {
+        decoded.resize(w.len(), 0.0);
+        job.encoding.decode(ctx.isa, &bytes, &mut decoded)?;
     }
     Ok((bytes, decoded))
 }
@@ -282,7 +271,7 @@ impl Visitor for Quantizer<'_, '_> {
             Some(_) => Some(self.factor(&tensors)?),
             None => None,
         };
-        // Nothing comes after the output matrix.
+        // No stage comes after the output matrix.
         let keep = stage != Stage::Output;
         let mut changed = Vec::new();
         for name in &tensors {
@@ -296,12 +285,7 @@ impl Visitor for Quantizer<'_, '_> {
             let decoded = if let Some(bytes) = found {
                 let mut decoded = vec![0.0; if keep { n } else { 0 }];
                 if keep {
-                    job.format.decode(&bytes, &mut decoded).map_err(|source| requantize::Error::Encode {
-                        tensor: name.clone(),
-                        row: 0,
-                        ty: job.format.tensor_type(),
-                        source,
-                    })?;
+                    job.encoding.decode(self.ctx.isa, &bytes, &mut decoded)?;
                 }
                 decoded
             } else {

@@ -1,4 +1,4 @@
-//! Which columns of a model's matrices matter.
+//! The importance of the columns of a model's matrices.
 
 use std::ops::ControlFlow;
 
@@ -23,7 +23,7 @@ pub fn importance(
     mut go_on: impl FnMut(usize) -> ControlFlow<()>,
 ) -> Result<(), Error> {
     let mut adder = Adder { imatrix, description: model.description() };
-    // One at a time: sums need no more.
+    // Windows are run one at a time: the sums need no more.
     for (done, window) in windows.iter().enumerate() {
         if go_on(done).is_break() {
             return Err(Error::Stopped);

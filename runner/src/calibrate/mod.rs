@@ -1,4 +1,4 @@
-//! What a model's matrices are multiplied by, and weights that are rounded with that in mind.
+//! Calibration: a text is run through a model, and weights are rounded by the inputs that the matrices get.
 //!
 //! ```text
 //! text -> windows of tokens -> layer by layer, stage by stage:
@@ -6,13 +6,14 @@
 //!     the windows go on through the quantized matrices
 //! ```
 //!
-//! [`quantize`] makes the tensors of a [`Plan`](crate::requantize::Plan) that are to become Q4_0 or Q4_1, one after the
-//! other, into a [`Checkpoint`], from which the plan then takes them. Each matrix is calibrated on the inputs that it
-//! gets from the quantized matrices before it. Held in memory are the windows' activations ([`Layerwise`]), and
-//! for one stage at a time the second moments and their factor, 16 bytes times the square of the columns.
+//! [`quantize`] makes the tensors of a [`Plan`](crate::requantize::Plan) whose method is
+//! [`Gptq`](crate::requantize::Method::Gptq), one after the other, into a
+//! [`Checkpoint`], from which the plan then takes them. Each matrix is calibrated on the inputs that it gets from the
+//! quantized matrices before it. Memory holds the windows' activations ([`Layerwise`]), and for one stage at a time the
+//! second moments and their factor, 16 bytes times the square of the columns.
 //!
-//! [`importance`] only adds up squares, for the writers that weigh columns and for other programs; [`output_errors`]
-//! measures what rounded weights do to the outputs of their matrices.
+//! [`importance`] adds up the squares of the inputs, for methods that weigh columns and for other programs.
+//! [`output_errors`] measures how far rounding moves the outputs of the matrices.
 //!
 //! [`Layerwise`]: crate::model::Layerwise
 

@@ -4,14 +4,14 @@ use halfbyte_cpu_kernels::{Context, Matrix, Weights, gemm_f32};
 
 use crate::model;
 
-/// Rows of the sum that are made at once: what a product needs beside the sums stays small.
+/// The rows of the sum that are computed at once, which bounds the memory for products.
 const STRIP: usize = 256;
 
 /// `sum x x^T` over rows of activations, in f64.
 ///
 /// Products and their sums over the rows of one [`add`](Self::add) are f32, as [`gemm_f32`] makes them; from one
 /// call to the next f64. So the bits depend on how rows are cut into calls, and on nothing else. Only the lower
-/// triangle is kept up; the upper is not meant to be read.
+/// triangle is computed; the upper must not be read.
 #[derive(Debug)]
 pub(super) struct Moments {
     n: usize,
@@ -35,7 +35,7 @@ impl Moments {
         &self.sums
     }
 
-    /// Takes in `rows` rows.
+    /// Adds `rows` rows.
     pub(super) fn add(&mut self, ctx: Context<'_>, x: &[f32], rows: usize) -> Result<(), model::Error> {
         let n = self.n;
         self.transposed.resize(n * rows, 0.0);

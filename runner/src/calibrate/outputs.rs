@@ -1,4 +1,4 @@
-//! How far the outputs of a file's matrices are from another's.
+//! The distance between the outputs of two files' matrices.
 
 use std::ops::ControlFlow;
 
@@ -8,7 +8,7 @@ use super::Error;
 use crate::model::{Compute, Description, Layerwise, Stage, Transformer, Visitor, tensor_matrix};
 use crate::source::Source;
 
-/// Rows of inputs that are multiplied at once: what the outputs of a large vocabulary need stays small.
+/// The rows of inputs that are multiplied at once, which bounds the memory for the outputs of a large vocabulary.
 const ROWS: usize = 64;
 
 /// Sums over the outputs of a matrix, in f64.
@@ -26,7 +26,7 @@ impl OutputError {
         if self.squared_error == 0.0 { 0.0 } else { self.squared_error / self.squared_outputs }
     }
 
-    /// Takes in two slices of outputs of one length.
+    /// Adds two slices of outputs of the same length.
     fn take(&mut self, ours: &[f32], theirs: &[f32]) {
         for (&a, &b) in ours.iter().zip(theirs) {
             let (a, difference) = (f64::from(a), f64::from(a) - f64::from(b));
@@ -40,15 +40,15 @@ impl OutputError {
 /// by the inputs `x` that `windows` of tokens, each from an empty context, give `W`. Both see the inputs of the first
 /// file's model: an error is the matrix's own, not that of the ones before it.
 ///
-/// Returned by name, in the order in which the model uses them; the output matrix goes by the embedding's name where the
-/// two are tied. Matrices that the second file lacks or has in another shape are left out. Products are f32, so two
+/// Returns the errors by name, in the order in which the model uses the matrices; the output matrix has the embedding's
+/// name where the two are tied. Matrices that the second file lacks or has in another shape are left out. Products are f32, so two
 /// files that differ by less than f32 rounding in the outputs differ by noise.
 ///
 /// `go_on` is asked before each window with the number of those done; if it breaks, so does this, with
 /// [`Error::Stopped`].
 ///
 /// # Errors
-/// Those of the model; a type in the second file that halfbyte does not compute with; [`Error::Stopped`].
+/// Those of the model; a type in the second file that no model is computed with; [`Error::Stopped`].
 pub fn output_errors(
     compute: &Compute,
     model: &Transformer,
@@ -81,11 +81,11 @@ pub fn output_errors(
     Ok(comparer.pairs.into_iter().map(|pair| (pair.name, pair.error)).collect())
 }
 
-/// A matrix in both files, and what was found so far.
+/// A matrix of both files, and its error so far.
 struct Pair<'a> {
     name: String,
     matrices: (Matrix<'a>, Matrix<'a>),
-    /// Which rows belong together, where that is not those of one number.
+    /// Which rows correspond, where their numbers differ.
     order: Option<Vec<(usize, usize)>>,
     error: OutputError,
 }
@@ -94,7 +94,7 @@ struct Comparer<'a> {
     ctx: Context<'a>,
     description: &'a Description,
     pairs: Vec<Pair<'a>>,
-    /// Of either matrix, for some rows of inputs.
+    /// The outputs of both matrices for some rows of inputs.
     outputs: (Vec<f32>, Vec<f32>),
 }
 

@@ -3,11 +3,11 @@
 use crate::model;
 use thiserror::Error;
 
-/// What is wrong with windows, or with what a model made of them.
+/// Why a text cannot be cut into windows, or a window cannot be scored.
 #[non_exhaustive]
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Windows too short to score a token.
+    /// The windows are too short to score a token.
     #[error("windows of {got} tokens score nothing: at least {least} are needed")]
     Context {
         /// Tokens in a window.
@@ -15,7 +15,7 @@ pub enum Error {
         /// The fewest that score one.
         least: usize,
     },
-    /// Windows that would not advance, or that would leave tokens out.
+    /// With this stride, windows would not advance or would leave tokens out.
     #[error("a stride of {got}: expected 1 to {context}, the tokens in a window")]
     Stride {
         /// The stride.
@@ -23,7 +23,7 @@ pub enum Error {
         /// Tokens in a window.
         context: usize,
     },
-    /// A text shorter than one window.
+    /// The text is shorter than one window.
     #[error("the text is {got} tokens long, shorter than one window of {context}")]
     TooShort {
         /// Tokens in the text.
@@ -31,7 +31,7 @@ pub enum Error {
         /// Tokens in a window.
         context: usize,
     },
-    /// No token to score, or none before it.
+    /// There is no token to score, or none before it.
     #[error("the first scored token is number {got}: expected at least 1 and fewer than the {tokens} tokens")]
     FirstScored {
         /// Its index.
@@ -39,7 +39,7 @@ pub enum Error {
         /// Tokens in the window.
         tokens: usize,
     },
-    /// Models that do not predict the same tokens.
+    /// The two models have different vocabularies.
     #[error("the base predicts {base} tokens, the other model {got}: expected the same vocabulary")]
     Vocabularies {
         /// Tokens of the base.
@@ -47,7 +47,7 @@ pub enum Error {
         /// Tokens of the other model.
         got: usize,
     },
-    /// Logits that are infinite or not numbers, so that a figure could not be one either.
+    /// Logits are infinite or not numbers, so the loss is not a number.
     #[error("the logits after token {position} of a window give no finite loss: the weights may be broken")]
     NotFinite {
         /// The index in the window of the token that was fed.

@@ -1,17 +1,16 @@
-//! How well a model predicts a text, and how far two models are apart on it.
+//! The loss of a model on a text, and the divergence of two models on it.
 //!
 //! A text's tokens are cut into [windows](Windows); every window starts from an empty context. The tokens before the first
-//! scored one are fed as a prompt, and the scored ones as a reply that happens to be this text: where prompts and replies take
-//! different kernels, what a prompt's precision does to the reply behind it is measured. For each scored token the logits
-//! after the token before give
+//! scored one are fed as a prompt, and the scored ones as a reply. Where prompts and replies take different kernels, this
+//! measures what the precision of a prompt does to the reply. The logits after the token before each scored token give
 //!
 //! ```text
 //! loss = logsumexp(logits) - logits[token]                          nats
 //! KL   = sum over tokens t of p(t) (ln p(t) - ln q(t))               p: the base's softmax, q: the other's
 //! ```
 //!
-//! in f64 from the session's f32 logits. [`Mean`] and [`quantile`] make figures of many of them; perplexity is
-//! `exp` of the mean loss.
+//! in f64 from the session's f32 logits. [`Mean`] and [`quantile`] summarise many of them; perplexity is `exp` of the mean
+//! loss.
 
 mod error;
 mod stats;
@@ -25,11 +24,11 @@ use std::ops::ControlFlow;
 
 use crate::model::{self, Sequence};
 
-/// Scored tokens that are fed at once: two models side by side keep this many rows of logits, and a caller is asked this
-/// often whether to go on.
+/// The scored tokens that are fed at once: two models hold this many rows of logits each, and the caller is asked whether
+/// to go on after so many tokens.
 const BLOCK: usize = 64;
 
-/// Two models on one scored token.
+/// The figures of two models for one scored token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
     /// The base's loss, in nats.
@@ -38,12 +37,12 @@ pub struct Comparison {
     pub loss: f64,
     /// The divergence of the other model's distribution from the base's, in nats; exactly 0 for equal logits.
     pub kl: f64,
-    /// Whether both find the same token the likeliest.
+    /// Whether both give the largest logit to the same token.
     pub same_top: bool,
 }
 
 impl Comparison {
-    /// From both models' logits for `token`.
+    /// Computes the figures from both models' logits for `token`.
     fn new(base: &[f32], logits: &[f32], token: usize) -> Self {
         let (base_sum, sum) = (log_sum_exp(base), log_sum_exp(logits));
         Self {
@@ -61,8 +60,8 @@ impl Comparison {
 
 /// The loss in nats of each of `ids[first_scored..]`, given all before it.
 ///
-/// What `session` held is forgotten first. `go_on` is asked before every chunk of the prompt and every few dozen scored tokens;
-/// `None` if it said no.
+/// The session is emptied first. `go_on` is asked before every chunk of the prompt and every few dozen scored tokens; the result
+/// is `None` if it breaks.
 ///
 /// # Errors
 /// [`Error::FirstScored`] unless `first_scored` is at least 1 and below `ids.len()`; [`Error::NotFinite`]; those of
@@ -94,9 +93,9 @@ pub fn losses(
     Ok(Some(losses))
 }
 
-/// [`losses`] for two models at once: what they make of each of `ids[first_scored..]`.
+/// Compares two models on each of `ids[first_scored..]`, as [`losses`] does for one.
 ///
-/// Both take the tokens in turns, a part at a time, so no more than that part's logits are held. The sessions'
+/// Both are fed a part of the tokens in turns, so only the logits of one part are in memory. The sessions'
 /// models must have the same vocabulary.
 ///
 /// # Errors
@@ -137,13 +136,13 @@ pub fn compare(
     Ok(Some(comparisons))
 }
 
-/// A few neighbouring tokens of a window, all of the prompt or none.
+/// A few neighbouring tokens of a window, either all of the prompt or all of the reply.
 struct Part<'a> {
     /// The first one's index in the window.
     start: usize,
     ids: &'a [u32],
     prompt: bool,
-    /// The scored tokens among those behind `ids`: behind each of a reply's, behind the last of a prompt.
+    /// The scored tokens that follow: one after each token of a reply, one after the last token of a prompt.
     next: &'a [u32],
 }
 
@@ -170,7 +169,7 @@ impl Part<'_> {
     }
 }
 
-/// All tokens but the last, after which there is nothing to predict.
+/// Cuts all tokens but the last, after which there is nothing to predict.
 fn parts(ids: &[u32], first_scored: usize, chunk: usize) -> Result<impl Iterator<Item = Part<'_>>, Error> {
     if first_scored == 0 || first_scored >= ids.len() {
         return Err(Error::FirstScored { got: first_scored, tokens: ids.len() });

@@ -1,10 +1,10 @@
-//! Figures from logits, and figures of many figures. All in f64.
+//! Losses and divergences from logits, and their means and quantiles. All in f64.
 
-/// `ln(sum(exp(x)))` without overflow; `-inf` of nothing, NaN if any logit is NaN.
+/// `ln(sum(exp(x)))` without overflow; `-inf` for no logits, NaN if any logit is NaN.
 pub fn log_sum_exp(logits: &[f32]) -> f64 {
     let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     if max == f64::NEG_INFINITY {
-        // Nothing, or nothing but -inf and NaN.
+        // There are no logits, or only -inf and NaN.
         return if logits.iter().any(|x| x.is_nan()) { f64::NAN } else { max };
     }
     max + logits.iter().map(|&x| (f64::from(x) - max).exp()).sum::<f64>().ln()
@@ -26,11 +26,11 @@ pub fn kl_divergence(p: (&[f32], f64), q: (&[f32], f64)) -> f64 {
         if p == 0.0 { 0.0 } else { p * (ln_p - ln_q) }
     });
     let kl: f64 = kl.sum();
-    // Not `max`, which would make a number of NaN.
+    // `max` would turn NaN into a number.
     if kl < 0.0 { 0.0 } else { kl }
 }
 
-/// The index of the largest logit, of equal ones the first; 0 of nothing.
+/// The index of the largest logit, the first of equal ones; 0 for no logits.
 pub fn argmax(logits: &[f32]) -> usize {
     let mut best = 0;
     for (i, x) in logits.iter().enumerate() {
@@ -41,7 +41,7 @@ pub fn argmax(logits: &[f32]) -> usize {
     best
 }
 
-/// A running mean and its standard error, by Welford's recurrence: no sum of squares that cancels.
+/// A running mean and its standard error, by Welford's recurrence, which avoids the cancellation of sums of squares.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mean {
     count: u64,
@@ -51,7 +51,7 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// Counts one value more.
+    /// Adds a value.
     pub fn push(&mut self, value: f64) {
         self.count += 1;
         let before = value - self.mean;
@@ -69,12 +69,12 @@ impl Mean {
         self.mean * self.count as f64
     }
 
-    /// The mean; 0 of nothing.
+    /// The mean; 0 for no values.
     pub fn mean(&self) -> f64 {
         self.mean
     }
 
-    /// The mean's standard error, the values taken as independent: `sqrt(sum((x - mean)^2) / (n (n - 1)))`; `None` of
+    /// The mean's standard error, the values taken as independent: `sqrt(sum((x - mean)^2) / (n (n - 1)))`; `None` for
     /// fewer than two values.
     pub fn standard_error(&self) -> Option<f64> {
         let n = self.count as f64;
@@ -99,13 +99,13 @@ impl Extend<f64> for Mean {
 }
 
 /// The value below which a share of `share` (0 to 1) of `sorted` lies, interpolated between neighbours: the one at
-/// index `share * (n - 1)`. `None` of nothing.
+/// index `share * (n - 1)`. `None` for no values.
 pub fn quantile(sorted: &[f64], share: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let at = share.clamp(0.0, 1.0) * last as f64;
     let below = at.floor();
     let (low, high) = (sorted[below as usize], sorted[at.ceil() as usize]);
-    // At an index as it is: infinity times 0 is no number.
+    // At a whole index there is nothing to interpolate; infinity times 0 would be NaN.
     Some(if at == below { low } else { low + (high - low) * (at - below) })
 }
 

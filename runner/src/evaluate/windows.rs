@@ -1,4 +1,4 @@
-//! How a text is cut.
+//! Cuts a text into windows.
 
 use super::Error;
 

@@ -1,4 +1,4 @@
-//! One file at a time: into a `.part` beside its place, which it takes when it is whole.
+//! Downloads of files. A file grows as a `.part` beside its place, and is renamed when it is complete.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -16,24 +16,24 @@ use super::location::checked_hash;
 use super::{Error, Location, Transfer, Watch};
 use halfbyte_gguf::quote;
 
-/// How long nobody may say anything.
+/// The longest wait for a connection, a reply or the next bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Redirects within the hub before its reply.
+/// The most redirects within the hub.
 const MAX_REDIRECTS: usize = 5;
 /// Bytes read at a time.
 const CHUNK: usize = 128 << 10;
 
-/// What asks the hub for files.
+/// Sends requests to the hub.
 #[derive(Debug)]
 pub(super) struct Client {
     agent: Agent,
-    /// For the hub's own words about a file, which are lost behind a redirect.
+    /// Follows no redirects: the hub describes a file in the headers of the redirect itself.
     unredirected: Agent,
-    /// The header that shows who asks.
+    /// The value of the header `Authorization`.
     authorization: Option<String>,
 }
 
-/// What the hub says of a file.
+/// What the hub says about a file.
 struct About {
     etag: String,
     size: u64,
@@ -45,7 +45,7 @@ impl Client {
             Agent::config_builder()
                 .http_status_as_error(false)
                 .redirect_auth_headers(RedirectAuthHeaders::SameHost)
-                // Lengths and hashes are those of the file.
+                // Lengths and hashes are then those of the file, not of its compressed form.
                 .accept_encoding("identity")
                 .user_agent(concat!("halfbyte/", env!("CARGO_PKG_VERSION")))
                 .timeout_connect(Some(PATIENCE))
@@ -83,7 +83,7 @@ impl Client {
         watch: Watch<'_>,
     ) -> Result<(), Error> {
         let pointer = snapshot.join(file);
-        // A link into nothing is not there.
+        // `exists` is false for a link whose target is missing.
         if pointer.exists() {
             return Ok(());
         }
@@ -101,7 +101,8 @@ impl Client {
         let mut redirects = 0;
         let response = loop {
             let response = self.send(self.unredirected.head(&url), RequestBuilder::call, &url)?;
-            // Within the hub, as for a repository that was renamed. Elsewhere are the bytes alone.
+            // A redirect within the hub is followed: the repository was renamed. One to another host leads to the
+            // bytes, without the headers that describe the file.
             let next = text(response.headers(), LOCATION.as_str())
                 .filter(|location| response.status().is_redirection() && location.starts_with('/'));
             match next {
@@ -136,7 +137,7 @@ impl Client {
         })
     }
 
-    /// Fetches what of `blob` is not in its `.part` yet.
+    /// Fetches the rest of `blob`, of which its `.part` has the beginning.
     fn download(
         &self,
         url: &str,
@@ -174,13 +175,13 @@ impl Client {
             let status = response.status().as_u16();
             match status {
                 206 if done > 0 && starts_at(response.headers(), done) => {}
-                // All of it, whatever was asked for.
+                // The server sends the whole file, whatever range was asked for.
                 200 => {
                     (done, hasher) = (0, Sha256::new());
                     output.set_len(0).map_err(io)?;
                 }
                 206 | 416 => {
-                    // Another time from the beginning.
+                    // The next attempt starts from the beginning.
                     output.set_len(0).map_err(io)?;
                     let got = text(response.headers(), CONTENT_RANGE.as_str());
                     let got = got.map_or_else(|| format!("status {status}"), quote);
@@ -207,7 +208,7 @@ impl Client {
                 }
             }
         }
-        // Large files are called by their SHA-256; small ones by a hash of git's.
+        // The names of large files are their SHA-256, those of small files a hash of git's.
         if about.etag.len() == 64 {
             let got: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
             if got != about.etag {
@@ -220,12 +221,12 @@ impl Client {
     }
 }
 
-/// A header that is text.
+/// The value of a header, if it is text.
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// Whether a part of a file begins where it should.
+/// Whether the reply starts at the byte that was asked for.
 fn starts_at(headers: &HeaderMap, start: u64) -> bool {
     let range = text(headers, CONTENT_RANGE.as_str()).and_then(|range| range.strip_prefix("bytes "));
     range.and_then(|range| range.split_once('-')).is_some_and(|(from, _)| from.parse() == Ok(start))

@@ -1,4 +1,4 @@
-//! Everything that can come between a name and its files.
+//! Why a model of the hub cannot be had.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::Location;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A name that is none.
+    /// The name of a model is malformed.
     #[error(
         "{text}: {problem}; expected hf:OWNER/REPO or hf:OWNER/REPO/FILE.gguf, with @REVISION behind it if it is not main"
     )]
@@ -19,18 +19,18 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
-    /// Nowhere to keep files.
+    /// There is no folder to keep files in.
     #[error("there is no home directory to keep models in: set HF_HOME to a folder")]
     NoHome,
-    /// What is no URL of a hub.
+    /// `HF_ENDPOINT` is not the URL of a server.
     #[error("HF_ENDPOINT is {got}: {problem}")]
     Endpoint {
-        /// What it is.
+        /// Its value.
         got: String,
         /// What is wrong with it.
         problem: String,
     },
-    /// A model that is not here, and the hub is not to be asked.
+    /// The model is not in the cache, and the hub may not be asked or does not answer.
     #[error(
         "{location}: {} not in the cache {}, and HF_HUB_OFFLINE is {}: {}",
         file.as_ref().map_or_else(|| "it is".to_owned(), |file| format!("{file} is")),
@@ -41,44 +41,44 @@ pub enum Error {
     NotCached {
         /// The model.
         location: String,
-        /// The file of it, where one is missing.
+        /// The file that is missing, if the others are there.
         file: Option<String>,
         /// The cache.
         cache: PathBuf,
-        /// Whether that was asked for.
+        /// Whether `HF_HUB_OFFLINE` is set.
         offline: bool,
     },
-    /// No reply, or none that was understood.
+    /// The hub gave no reply.
     #[error("cannot reach {url}: {problem} (with HF_HUB_OFFLINE=1 only the cache is asked)")]
     Unreachable {
-        /// What was asked.
+        /// The URL.
         url: String,
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// The hub refused.
+    /// The hub refused the request.
     #[error("{location}: {url} answered {status}: {advice}")]
     Refused {
         /// The model.
         location: String,
-        /// What was asked.
+        /// The URL.
         url: String,
         /// The HTTP status.
         status: u16,
         /// What that means and what can be done.
         advice: &'static str,
     },
-    /// A reply that makes no sense.
+    /// A reply has not the form that it should have.
     #[error("{url}: expected {what}, got {got}")]
     Reply {
-        /// What was asked.
+        /// The URL.
         url: String,
-        /// What had to come.
+        /// What was expected.
         what: &'static str,
-        /// What came.
+        /// What the hub sent.
         got: String,
     },
-    /// A file that the repository does not have.
+    /// The repository does not have the file.
     #[error("hf:{repo} has no file {file}; it has {has}")]
     NoFile {
         /// The repository.
@@ -88,7 +88,7 @@ pub enum Error {
         /// What it has instead.
         has: String,
     },
-    /// A repository without a model that can be run here.
+    /// The repository has no model that halfbyte can run.
     #[error(
         "hf:{repo} has no model for halfbyte: expected a .gguf file, or config.json and model.safetensors; it has {has}"
     )]
@@ -98,7 +98,7 @@ pub enum Error {
         /// What it has.
         has: String,
     },
-    /// A repository with several models.
+    /// The repository has several models, and the name does not say which.
     #[error("hf:{repo} has {} GGUF models: expected one of {}", files.len(), files.iter().map(|file| format!("hf:{repo}/{file}")).collect::<Vec<_>>().join(", "))]
     Several {
         /// The repository.
@@ -106,7 +106,7 @@ pub enum Error {
         /// The models, each by its first file.
         files: Vec<String>,
     },
-    /// A transfer that ended early.
+    /// A transfer ended early.
     #[error(
         "{file}: the transfer ended after {got} of {expected} bytes ({problem}); the same command goes on from there"
     )]
@@ -115,41 +115,41 @@ pub enum Error {
         file: String,
         /// Its length.
         expected: u64,
-        /// What is here.
+        /// The number of bytes that are here.
         got: u64,
-        /// Why.
+        /// The reason.
         problem: String,
     },
-    /// A file that is not what the hub says that it is.
+    /// A file has another hash than the hub says.
     #[error("{file}: what came has the SHA-256 {got}: expected {expected}; it was not kept, so try again")]
     Hash {
         /// The file.
         file: String,
-        /// What the hub says.
+        /// The hash that the hub says.
         expected: String,
-        /// What it is.
+        /// The hash of the file.
         got: String,
     },
-    /// Another program is at it.
+    /// Another program fetches the file.
     #[error("{file} is being fetched by another program: wait for it, and try again")]
     Busy {
         /// The file.
         file: String,
     },
-    /// Somebody wanted to stop.
+    /// The caller stopped the transfer.
     #[error("stopped after {got} of {expected} bytes of {file}; the same command goes on from there")]
     Stopped {
         /// The file.
         file: String,
         /// Its length.
         expected: u64,
-        /// What is here.
+        /// The number of bytes that are here.
         got: u64,
     },
-    /// An index of safetensors files that is none.
+    /// An index of safetensors files is malformed.
     #[error(transparent)]
     Index(#[from] crate::source::Error),
-    /// A file of the cache that can't be read or written.
+    /// A file of the cache cannot be written.
     #[error("cannot write {}", path.display())]
     Io {
         /// The file.
@@ -177,7 +177,7 @@ impl Error {
         Self::Refused { location: location.to_string(), url: url.to_owned(), status, advice }
     }
 
-    /// Whether nobody answered, so that the cache may.
+    /// Whether the hub gave no answer, so that the cache may be used instead.
     pub(super) fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Refused { status: 500.., .. })
     }

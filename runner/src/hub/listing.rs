@@ -1,4 +1,4 @@
-//! Which files of a repository are the model.
+//! Finds the files of a model among those of a repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use super::{Error, Location};
 use crate::source;
 use halfbyte_gguf as gguf;
 
-/// What the loader of directories reads, besides weights.
+/// The files besides weights that [`crate::source`] reads of a directory.
 const COMPANIONS: [&str; 5] = [
     "config.json",
     "tokenizer.json",
@@ -26,19 +26,19 @@ const MAX_DEPTH: usize = 8;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) files: Vec<String>,
-    /// Which of them to open; `None` for the directory.
+    /// The file to open; `None` for the directory.
     opened: Option<String>,
-    /// Whether an index among them names more.
+    /// Whether one of them is an index, which names more files.
     has_index: bool,
 }
 
 impl Wanted {
-    /// What is opened, the files being below `snapshot`.
+    /// The path to open when the files are below `snapshot`.
     pub(super) fn path(&self, snapshot: &Path) -> PathBuf {
         self.opened.as_ref().map_or_else(|| snapshot.to_owned(), |file| snapshot.join(file))
     }
 
-    /// The files that the index names, which is below `snapshot` by now.
+    /// The files that the index below `snapshot` names.
     ///
     /// # Errors
     /// An index that is not one, or names files elsewhere.
@@ -93,7 +93,7 @@ fn models(names: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// A few of `names`, for a message.
+/// The first few of `names`, for a message.
 fn shown(names: &[String]) -> String {
     const MOST: usize = 8;
     if names.is_empty() {

@@ -8,12 +8,12 @@ use crate::source::is_name;
 
 pub(super) const PREFIX: &str = "hf:";
 
-/// The longest name of anything.
+/// The longest owner, repository, file or revision, in bytes.
 const MAX_NAME: usize = 96;
 
 /// `hf:owner/repo[/file.gguf][@revision]`.
 ///
-/// Every part was checked: joined to a path or a URL it stays below it.
+/// Every part was checked: joined to a path or a URL, it stays below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     repo: String,
@@ -91,7 +91,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// Letters, digits, `-`, `_` and `.`, the last not in front and never two.
+/// Whether a part has only letters, digits, `-`, `_` and `.`, with no `.` in front and no two side by side.
 fn is_plain(part: &str) -> bool {
     (1..=MAX_NAME).contains(&part.len())
         && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
@@ -99,14 +99,14 @@ fn is_plain(part: &str) -> bool {
         && !part.contains("..")
 }
 
-/// Whether `file` is a name, perhaps in folders, of characters that mean nothing in a URL: no way out of the repository.
+/// Whether `file` is a relative path of characters without a meaning in URLs, which does not leave the repository.
 pub(super) fn is_inside(file: &str) -> bool {
     let fine =
         |part: &str| is_name(part) && part.bytes().all(|b| b.is_ascii_graphic() && !b"%?#".contains(&b));
     file.len() <= 1024 && file.split('/').all(fine)
 }
 
-/// `hash` if it may be part of a path: what the hub calls a commit or a file's content.
+/// `hash`, the hub's name of a commit or of a file's content, if it may be part of a path.
 pub(super) fn checked_hash(hash: &str) -> Option<&str> {
     let hash = hash.strip_prefix("W/").unwrap_or(hash).trim_matches('"');
     ((8..=128).contains(&hash.len()) && hash.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'))

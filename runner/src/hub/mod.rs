@@ -9,9 +9,10 @@
 //! `$HF_HUB_CACHE`, `$HF_HOME/hub` or `~/.cache/huggingface/hub`. [`Settings::from_env`] knows `HF_ENDPOINT`, `HF_TOKEN`
 //! (or the token that `hf auth login` saved) and `HF_HUB_OFFLINE`, too. All files of a model are those of one commit.
 //!
-//! `hf-hub` lists repositories and knows the layout. Transfers are made here: as of 0.5 that crate takes what a server
-//! calls a file's hash for a path as it is, and a body that ends early for the file. Here names and hashes are checked
-//! before they are part of a path, and a file is in the cache when it is whole, and has the hash that it is called by.
+//! The crate `hf-hub` lists repositories and knows the layout. Transfers are made by this module: `hf-hub` 0.5 uses the
+//! hash that a server sends as a path without checking it, and keeps a body that ends early as the file. This module
+//! checks names and hashes before they become part of a path, and puts a file into the cache when it is complete and
+//! has the hash that it is named by.
 //!
 //! ```no_run
 //! use halfbyte::hub::{Hub, Settings};
@@ -41,21 +42,21 @@ pub use error::Error;
 pub use location::Location;
 pub use settings::Settings;
 
-/// How far a file has come.
+/// The progress of a transfer.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer<'a> {
     /// Its name in the repository.
     pub file: &'a str,
-    /// Bytes that are here.
+    /// Bytes that have arrived.
     pub done: u64,
-    /// Bytes that it has.
+    /// Bytes of the whole file.
     pub total: u64,
 }
 
-/// Is told how far transfers have come, and says whether to go on.
+/// Receives the progress of transfers, and says whether to go on.
 pub type Watch<'a> = &'a mut dyn FnMut(Transfer<'_>) -> ControlFlow<()>;
 
-/// The hub, and the files of it that are here.
+/// The hub and its cache on this machine.
 #[derive(Debug)]
 pub struct Hub {
     settings: Settings,
@@ -65,7 +66,7 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Nothing is asked of anyone yet.
+    /// Checks the settings; sends no request yet.
     ///
     /// # Errors
     /// [`Error::Endpoint`].
@@ -81,12 +82,12 @@ impl Hub {
         Ok(Self { settings, cache, api, client })
     }
 
-    /// The path of the model, all files of which are then in the cache: of a GGUF file (of a split one the part that was
-    /// named), or of a directory. What is there already is not fetched again; where the hub can't be reached, what is
-    /// there is enough.
+    /// Fetches the files of a model that are not in the cache, and returns the path to open: of a GGUF file (of a split
+    /// one the part that was named), or of a directory. Where the hub cannot be reached, a model that is in the cache
+    /// is used as it is.
     ///
     /// # Errors
-    /// What is missing and can't be had, or is not what the hub says that it is.
+    /// A file is missing and cannot be fetched, or is not what the hub says; see [`Error`].
     pub fn fetch(&self, location: &Location, watch: Watch<'_>) -> Result<PathBuf, Error> {
         let repo = self.repo(location);
         let cached = self.cache.repo(repo.clone());
@@ -97,7 +98,7 @@ impl Hub {
             Ok(info) => info,
             Err(error) => {
                 let error = asked(location, &self.settings, error);
-                // Without a network, what was fetched before is as good as it was then.
+                // Without a network, the cache is used as it is.
                 let here = error.is_unreachable().then(|| self.find(location, &cached).ok()).flatten();
                 return here.ok_or(error);
             }
@@ -127,7 +128,7 @@ impl Hub {
         Ok(wanted.path(&snapshot))
     }
 
-    /// The model as it is in the cache.
+    /// The model in the cache, without asking the hub.
     fn find(&self, location: &Location, cached: &CacheRepo) -> Result<PathBuf, Error> {
         let missing = |file: Option<String>| Error::NotCached {
             location: location.to_string(),
@@ -162,7 +163,7 @@ impl Hub {
     }
 }
 
-/// What came of asking for the list of files.
+/// Turns an error of the request for the list of files into one of this module.
 fn asked(location: &Location, settings: &Settings, error: ApiError) -> Error {
     let url = format!("{}/{}", settings.endpoint, location.repo());
     match error {
@@ -175,7 +176,7 @@ fn asked(location: &Location, settings: &Settings, error: ApiError) -> Error {
     }
 }
 
-/// Whether `path` names a model on the hub, and so no file.
+/// Whether `path` names a model on the hub, not a file.
 pub fn is_location(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.starts_with(location::PREFIX))
 }

@@ -1,4 +1,4 @@
-//! Where the hub is, and where its files are kept here.
+//! The hub's address, the token, and the folder of the cache.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,29 +6,30 @@ use std::path::PathBuf;
 
 use super::Error;
 
-/// The hub that is meant if nobody says another.
+/// The hub that is used unless `HF_ENDPOINT` names another.
 const ENDPOINT: &str = "https://huggingface.co";
 
-/// Where to ask, as whom, and where to keep what comes.
+/// The hub's address, the token, and the folder of the cache.
 #[derive(Clone)]
 pub struct Settings {
     /// URL of the hub, without a `/` at its end.
     pub endpoint: String,
-    /// What shows who asks.
+    /// The token that requests are sent with.
     pub token: Option<String>,
-    /// The folder of all repositories.
+    /// The folder of the cache, with a folder for each repository.
     pub cache: PathBuf,
-    /// Whether only the cache may be asked.
+    /// Whether only the cache is used.
     pub offline: bool,
 }
 
 impl Settings {
-    /// As the environment says: `HF_ENDPOINT`; `HF_TOKEN`, or the file that `HF_TOKEN_PATH` names, or `$HF_HOME/token`;
+    /// The settings that the environment gives: `HF_ENDPOINT`; `HF_TOKEN`, or the file that `HF_TOKEN_PATH` names, or `$HF_HOME/token`;
     /// `HF_HUB_CACHE`, or `$HF_HOME/hub`; `HF_HUB_OFFLINE`. `HF_HOME` is by default `huggingface` in `XDG_CACHE_HOME`, or in
     /// `~/.cache`.
     ///
     /// # Errors
-    /// [`Error::NoHome`] if nothing says where to keep files; [`Error::Endpoint`] for what is no URL of a server.
+    /// [`Error::NoHome`] if no variable gives a folder for files; [`Error::Endpoint`] if `HF_ENDPOINT` is not the URL of a
+    /// server.
     pub fn from_env() -> Result<Self, Error> {
         Self::from_variables(|name| std::env::var_os(name))
     }
@@ -62,7 +63,7 @@ impl Settings {
 }
 
 impl fmt::Debug for Settings {
-    /// Without the token.
+    /// Shows the settings without the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("endpoint", &self.endpoint)

@@ -10,6 +10,9 @@ pub enum Error {
     /// The file's metadata or one of its tensors can't be read.
     #[error(transparent)]
     Gguf(#[from] gguf::Error),
+    /// The weights of a tensor can't be used.
+    #[error(transparent)]
+    Weights(#[from] crate::weight_types::Error),
     /// An architecture that there is no code for.
     #[error("architecture {got:?} is not supported; supported: {supported}")]
     Architecture {

@@ -135,7 +135,6 @@ impl Weight {
 /// The matrix that `info` means, checked.
 fn in_place(source: &dyn Source, info: &MatrixInfo) -> Result<Weight, Error> {
     let tensor = source.tensor(&info.tensor)?;
-    tensor.require_supported()?;
     shape(tensor, &[info.cols, info.tensor_rows])?;
     tensor_rows(source, tensor, &info.rows)?;
     Ok(Weight::InPlace { tensor: tensor.clone(), rows: info.rows.clone() })
@@ -161,7 +160,6 @@ fn shape(info: &TensorInfo, expected: &[usize]) -> Result<(), Error> {
 
 /// Tensor `info` in place as a matrix of its rows, whatever its dimensions.
 pub(crate) fn tensor_matrix<'a>(source: &'a dyn Source, info: &TensorInfo) -> Result<Matrix<'a>, Error> {
-    info.require_supported()?;
     Ok(Matrix::new(source.weights(info)?, info.n_rows(), info.row_len())?)
 }
 

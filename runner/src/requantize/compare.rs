@@ -1,4 +1,4 @@
-//! Setting two files side by side.
+//! Compares two files.
 
 use std::ops::{ControlFlow, Range};
 
@@ -15,13 +15,13 @@ use halfbyte_gguf::TensorInfo;
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Pairing<'a> {
-    /// Of one name and shape, in the first file's order.
+    /// Tensors of the same name and shape, in the first file's order.
     pub same: Vec<(&'a TensorInfo, &'a TensorInfo)>,
-    /// Of one name and different shapes.
+    /// Tensors of the same name and different shapes.
     pub reshaped: Vec<(&'a TensorInfo, &'a TensorInfo)>,
-    /// In the first file alone.
+    /// Tensors that only the first file has.
     pub only_a: Vec<&'a TensorInfo>,
-    /// In the second file alone.
+    /// Tensors that only the second file has.
     pub only_b: Vec<&'a TensorInfo>,
 }
 
@@ -46,14 +46,14 @@ impl<'a> Pairing<'a> {
     }
 }
 
-/// How far the weights of `tensors.1`, in file `files.1`, are from those of `tensors.0` in `files.0`, `w` being the
-/// latter's. The sums are the same for any number of threads.
+/// Compares the weights `w` of `tensors.0`, in file `files.0`, with the weights `q` of `tensors.1`, in file `files.1`. The
+/// sums are the same for any number of threads.
 ///
 /// `go_on` is called with the number of weights compared so far, some thousands apart; if it breaks, so does this,
 /// with `None`.
 ///
 /// # Errors
-/// A type that halfbyte does not compute with; [`Error::NonFinite`] in either file.
+/// A type that no model is computed with; [`Error::NonFinite`] in either file.
 ///
 /// # Panics
 /// If the shapes differ, or a tensor lies outside its file.

@@ -1,4 +1,4 @@
-//! How far weights are from others.
+//! The distance between weights and those that replace them.
 
 use std::ops::AddAssign;
 
@@ -7,7 +7,7 @@ use halfbyte_cpu_kernels::{Isa, Matrix};
 use super::Error;
 use crate::model;
 
-/// Sums over pairs of a weight `w` and what stands for it, `q`. All zero for no pairs.
+/// Sums over pairs of a weight `w` and the weight `q` that replaces it. All zero for no pairs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Difference {
     /// `sum (w - q)^2`.
@@ -24,7 +24,7 @@ impl Difference {
         if self.squared_error == 0.0 { 0.0 } else { self.squared_error / self.squared_weights }
     }
 
-    /// Takes in the pairs of two slices of one length.
+    /// Adds the pairs of two slices of the same length.
     pub(super) fn take(&mut self, w: &[f32], q: &[f32]) {
         for (&w, &q) in w.iter().zip(q) {
             let (w, difference) = (f64::from(w), f64::from(w) - f64::from(q));
@@ -36,7 +36,7 @@ impl Difference {
 }
 
 impl AddAssign for Difference {
-    /// Takes in the pairs that `other` has seen.
+    /// Adds the pairs of `other`.
     fn add_assign(&mut self, other: Self) {
         self.squared_error += other.squared_error;
         self.squared_weights += other.squared_weights;
@@ -44,7 +44,7 @@ impl AddAssign for Difference {
     }
 }
 
-/// Decodes a row of the tensor called `name` into `x`, which is as long; every weight is finite.
+/// Decodes a row of the tensor called `name` into `x`, which is as long, and checks that every weight is finite.
 pub(crate) fn decode(
     isa: Isa,
     matrix: &Matrix<'_>,

@@ -1,4 +1,4 @@
-//! What stops a conversion or a comparison.
+//! Why a conversion or a comparison failed.
 
 use crate::model;
 use halfbyte_gguf::TensorType;
@@ -16,7 +16,7 @@ pub enum Error {
     /// A tensor could not be read as a matrix.
     #[error(transparent)]
     Tensor(#[from] model::Error),
-    /// An exception that excepts nothing: most likely a typing error.
+    /// A pattern matches no tensor: most likely a typing error.
     #[error("--keep {pattern:?} matches no tensor of two or more dimensions")]
     KeepUnmatched {
         /// The pattern as given.
@@ -37,7 +37,7 @@ pub enum Error {
         /// Weights in a row.
         got: usize,
     },
-    /// Importances that are not one for each column of a tensor.
+    /// The importances of a tensor are not one for each column.
     #[error("importance of tensor {tensor:?}: expected {expected} numbers, one a column, got {got}")]
     Importance {
         /// The tensor's name.
@@ -55,7 +55,7 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// A weight that is NaN or infinite.
+    /// A weight is NaN or infinite.
     #[error("tensor {tensor:?}, row {row}, position {position}: {value} is not a finite weight")]
     NonFinite {
         /// The tensor's name.
@@ -67,7 +67,7 @@ pub enum Error {
         /// The weight.
         value: f32,
     },
-    /// A row that the type cannot hold.
+    /// The type cannot hold a row.
     #[error("tensor {tensor:?}, row {row}, as {ty}")]
     Encode {
         /// The tensor's name.
@@ -76,7 +76,7 @@ pub enum Error {
         row: usize,
         /// The type it should get.
         ty: TensorType,
-        /// What is in the way, with the position in the row.
+        /// The reason, with the position in the row.
         source: EncodeError,
     },
 }

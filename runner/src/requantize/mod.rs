@@ -1,21 +1,21 @@
-//! A GGUF file in another type, and how far it is from what it was.
+//! Conversion of a model's weights to another type, and the distance between the weights of two files.
 //!
 //! ```text
-//! plan    every tensor's new type; all that can be refused without the weights is refused here
+//! plan    decides every tensor's new type; what can be refused without reading weights is refused here
 //! write   rows --decode--> f32 --quantize--> blocks --decode--> f32: the error, as a reader will see it
 //! ```
 //!
-//! A conversion holds a few rows for each thread in memory, whatever the size of the model. Written to a
-//! [`GgufWriter::create`](halfbyte_gguf::GgufWriter::create), the file appears whole or not at all.
+//! A conversion holds a few rows for each thread in memory, whatever the size of the model. A file that is written by
+//! [`GgufWriter::create`](halfbyte_gguf::GgufWriter::create) appears when it is complete, or not at all.
 //!
 //! ```
 //! use halfbyte_gguf::{Gguf, GgufWriter};
-//! use halfbyte::requantize::{Format, Method, Plan};
+//! use halfbyte::requantize::Plan;
 //! use std::ops::ControlFlow;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let gguf = halfbyte::embedded::gguf()?;
-//! let plan = Plan::new(&gguf, Format::Q4_0(Method::Max7), &[])?;
+//! let plan = Plan::new(&gguf, "q4_0:max7".parse()?, &[])?;
 //! let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors())?;
 //! let pool = halfbyte_threadpool::ThreadPool::new(2)?;
 //! let ctx = halfbyte_cpu_kernels::Context::new(&pool)?;
@@ -29,8 +29,9 @@
 
 mod compare;
 mod difference;
+pub(crate) mod encoders;
+mod encoding;
 mod error;
-mod format;
 mod pattern;
 mod plan;
 mod write;
@@ -38,8 +39,8 @@ mod write;
 pub use compare::{Pairing, difference};
 pub use difference::Difference;
 pub(crate) use difference::decode;
+pub use encoding::{Encoding, EncodingError, Method};
 pub use error::{EncodeError, Error};
-pub use format::{Format, Method};
 pub use plan::{Keep, Plan};
 pub(crate) use write::saturate;
 pub use write::{Ready, Written};

@@ -1,10 +1,10 @@
 //! Patterns for tensor names.
 
-/// Whether the whole of `name` fits `pattern`: `*` is any text, `?` any one character, all else itself.
+/// Whether the whole of `name` fits `pattern`: `*` is any text, `?` any one character, any other character itself.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
-    // After the last star: where the pattern goes on, and where in the name that was tried.
+    // The position in the pattern after the last star, and the position in the name that was tried for it.
     let mut star = None;
     while n < name.len() {
         if pattern.get(p) == Some(&'*') {

@@ -1,9 +1,9 @@
-//! What every tensor becomes, found out before anything is written.
+//! Decides what every tensor becomes, before anything is written.
 
 use halfbyte_cpu_kernels::Matrix;
 
 use super::pattern::matches;
-use super::{Error, Format};
+use super::{Encoding, Error};
 use crate::model;
 use crate::source::Source;
 use halfbyte_gguf::{Metadata, TensorInfo, TensorType};
@@ -11,19 +11,19 @@ use halfbyte_gguf::{Metadata, TensorInfo, TensorType};
 /// The metadata key of the alignment, which a file may hold as any integer and is written as a u32.
 const ALIGNMENT: &str = "general.alignment";
 
-/// ggml's number for the layout of its blocks, which it has raised twice (`general.quantization_version`).
+/// ggml's version of the layout of its blocks (`general.quantization_version`).
 const QUANTIZATION_VERSION: u32 = 2;
 
 /// An exception: tensors whose name fits a pattern get another type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keep {
-    /// For the whole name; `*` is any text, `?` any one character.
+    /// A pattern for the whole name: `*` is any text, `?` any one character.
     pub pattern: String,
     /// The type they get.
-    pub format: Format,
+    pub encoding: Encoding,
 }
 
-/// A file, and what each of its tensors becomes.
+/// A model and the new type of each of its tensors.
 ///
 /// A tensor of one dimension (norm, bias, rope factors) stays as it is, byte for byte and whatever it holds. Every
 /// other one gets the plan's format or that of the last [`Keep`] that matches; if it has the type already, it is
@@ -42,14 +42,14 @@ pub struct Plan<'a> {
 pub(super) enum Step<'a> {
     /// Copied as it is, once all its numbers are found to be finite.
     Vector,
-    /// Written as F32, which other readers of GGUF want of vectors: from formats that store them otherwise.
+    /// Written as F32, which other readers of GGUF expect of vectors, where the source has another type.
     Widened(Matrix<'a>),
-    /// Written as the format, or copied where that is its type already.
+    /// Written in another type, or copied where it has the type already.
     Matrix {
         matrix: Matrix<'a>,
-        format: Format,
+        encoding: Encoding,
         copy: bool,
-        /// One number a column, if they are not all alike.
+        /// The importance of each column, if they differ.
         importance: Option<Vec<f32>>,
     },
 }
@@ -58,8 +58,9 @@ impl<'a> Plan<'a> {
     /// Decides what the tensors of `source` become. Weights are not looked at yet.
     ///
     /// # Errors
-    /// [`Error::KeepUnmatched`], [`Error::RowLength`], and the unsupported type of a tensor of two or more dimensions.
-    pub fn new(source: &'a dyn Source, format: Format, keep: &[Keep]) -> Result<Self, Error> {
+    /// [`Error::KeepUnmatched`], [`Error::RowLength`]; a tensor of two or more dimensions whose type is not supported, and
+    /// a vector whose type has no known size.
+    pub fn new(source: &'a dyn Source, encoding: Encoding, keep: &[Keep]) -> Result<Self, Error> {
         let is_vector = |info: &TensorInfo| info.dims.len() == 1;
         for Keep { pattern, .. } in keep {
             if !source.tensors().iter().any(|t| !is_vector(t) && matches(pattern, &t.name)) {
@@ -75,37 +76,37 @@ impl<'a> Plan<'a> {
             }
             if is_vector(info) {
                 steps.push(Step::Vector);
-                tensors.push(info.clone());
+                // Refuses types of unknown size, of which there are no bytes to copy.
+                tensors.push(TensorInfo::new(&info.name, info.ty, &info.dims)?);
                 continue;
             }
             let kept = keep.iter().rev().find(|keep| matches(&keep.pattern, &info.name));
-            let format = kept.map_or(format, |keep| keep.format);
-            let ty = format.tensor_type();
+            let encoding = kept.map_or(encoding, |keep| keep.encoding);
+            let ty = encoding.tensor_type();
             if !info.row_len().is_multiple_of(ty.block_len()) {
                 let (expected, got) = (ty.block_len(), info.row_len());
                 return Err(Error::RowLength { tensor: info.name.clone(), ty, expected, got });
             }
             let matrix = model::tensor_matrix(source, info)?;
-            steps.push(Step::Matrix { matrix, format, copy: info.ty == ty, importance: None });
+            steps.push(Step::Matrix { matrix, encoding, copy: info.ty == ty, importance: None });
             tensors.push(TensorInfo::new(&info.name, ty, &info.dims)?);
         }
-        Ok(Self { source, steps, metadata: metadata(source, format), tensors, saturate: false })
+        Ok(Self { source, steps, metadata: metadata(source, encoding), tensors, saturate: false })
     }
 
-    /// Gives columns the importance that `of` knows for a tensor's name and number of columns. Asked for are the
-    /// tensors whose new format can make use of it; returned are the names of those it does not know, which are
-    /// quantized as without.
+    /// Sets the importance of columns. `of` is called with the name and the number of columns of each tensor whose new
+    /// encoding can use it. Returns the names of the tensors for which `of` has none; all their columns count alike.
     ///
     /// # Errors
-    /// Those of `of`; [`Error::Importance`] if its numbers are not one a column.
+    /// Those of `of`; [`Error::Importance`] if `of` does not return one number a column.
     pub fn weigh<E: From<Error>>(
         &mut self,
         mut of: impl FnMut(&str, usize) -> Result<Option<Vec<f32>>, E>,
     ) -> Result<Vec<String>, E> {
         let mut unknown = Vec::new();
         for (info, step) in self.source.tensors().iter().zip(&mut self.steps) {
-            let Step::Matrix { format, copy: false, importance, .. } = step else { continue };
-            if !format.takes_importance() {
+            let Step::Matrix { encoding, copy: false, importance, .. } = step else { continue };
+            if !encoding.takes_importance() {
                 continue;
             }
             match of(&info.name, info.row_len())? {
@@ -120,14 +121,14 @@ impl<'a> Plan<'a> {
         Ok(unknown)
     }
 
-    /// Takes weights beyond what a type can hold to the end of its range, instead of refusing them.
+    /// Lets weights beyond the range of a type be replaced by the end of the range. Without this they are an error.
     pub fn saturate(&mut self) {
         self.saturate = true;
     }
 
-    /// The magnitude at which weights are cut off on their way into `format`, if they are.
-    pub(crate) fn cut_off(&self, format: Format) -> Option<f32> {
-        self.saturate.then(|| format.limit())
+    /// The magnitude at which weights are cut off when they are written as `encoding`, if they are cut off.
+    pub(crate) fn cut_off(&self, encoding: Encoding) -> Option<f32> {
+        self.saturate.then(|| encoding.limit())
     }
 
     /// The file.
@@ -135,14 +136,17 @@ impl<'a> Plan<'a> {
         self.source
     }
 
-    /// The tensor called `name` if it is to be quantized: what it is, its weights, its new format and its columns'
+    /// The tensor called `name` if it is to be quantized: what it is, its weights, its new encoding and its columns'
     /// importance.
-    pub(crate) fn quantized(&self, name: &str) -> Option<(&TensorInfo, Matrix<'a>, Format, Option<&[f32]>)> {
+    pub(crate) fn quantized(
+        &self,
+        name: &str,
+    ) -> Option<(&TensorInfo, Matrix<'a>, Encoding, Option<&[f32]>)> {
         let (info, step) =
             self.source.tensors().iter().zip(&self.steps).find(|(info, _)| info.name == name)?;
         match step {
-            Step::Matrix { matrix, format, copy: false, importance } => {
-                Some((info, *matrix, *format, importance.as_deref()))
+            Step::Matrix { matrix, encoding, copy: false, importance } => {
+                Some((info, *matrix, *encoding, importance.as_deref()))
             }
             _ => None,
         }
@@ -158,17 +162,17 @@ impl<'a> Plan<'a> {
         &self.tensors
     }
 
-    /// Weights in all, those of vectors included: what the progress of a conversion counts up to.
+    /// The number of weights, those of vectors included: the progress of a conversion counts up to it.
     pub fn n_weights(&self) -> usize {
         self.tensors.iter().map(TensorInfo::n_elements).sum()
     }
 }
 
-fn metadata(source: &dyn Source, format: Format) -> Metadata {
+fn metadata(source: &dyn Source, encoding: Encoding) -> Metadata {
     let mut metadata = source.metadata().clone();
     // The new file is whole.
     metadata.remove_all("split.");
-    metadata.set("general.file_type", format.file_type());
+    metadata.set("general.file_type", encoding.file_type());
     metadata.set("general.quantization_version", QUANTIZATION_VERSION);
     if metadata.get(ALIGNMENT).is_some()
         && let Some(gguf) = source.gguf()

@@ -1,4 +1,4 @@
-//! Carrying out a plan: a few rows in memory at a time, on all threads.
+//! Carries out a plan on all threads, with a few rows of each in memory.
 
 use std::io::{self, Write};
 use std::ops::{ControlFlow, Range};
@@ -9,12 +9,13 @@ use super::difference::decode;
 use super::plan::Step;
 use super::{Difference, Error, Plan};
 use crate::model;
+use crate::weight_types::WeightType;
 use halfbyte_gguf::{GgufWriter, TensorInfo, TensorType};
 
-/// Weights that a thread takes on at a time, or one row if that is longer.
+/// The weights that a thread converts at a time, or one row if that is longer.
 pub(super) const PIECE: usize = 1 << 15;
 
-/// Pieces a thread before what is done is written: enough to even out threads of different speed.
+/// Pieces for each thread between two writes: enough to even out threads of different speed.
 pub(super) const PIECES_PER_THREAD: usize = 4;
 
 /// What became of a tensor.
@@ -25,24 +26,24 @@ pub struct Written {
     pub tensor: TensorInfo,
     /// Its type in the old file.
     pub from: TensorType,
-    /// What the conversion changed; nothing was summed for a vector, which is copied.
+    /// What the conversion changed; all zero for a vector, which is copied.
     pub difference: Difference,
     /// Groups that had no importance and were quantized with equal ones.
     pub uniform_groups: usize,
-    /// Weights taken to the end of the type's range ([`Plan::saturate`]).
+    /// Weights that were replaced by the end of the type's range ([`Plan::saturate`]).
     pub saturated: usize,
 }
 
-/// Where tensors are that have been made already.
+/// Tensors that have been made already.
 pub trait Ready {
     /// The bytes of the tensor called `name`, if it is there.
     ///
     /// # Errors
-    /// Whatever reading them may bring.
+    /// The bytes cannot be read.
     fn tensor(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 }
 
-/// No tensor has been made.
+/// Has no tensors.
 impl Ready for () {
     fn tensor(&self, _: &str) -> io::Result<Option<Vec<u8>>> {
         Ok(None)
@@ -123,7 +124,7 @@ impl Plan<'_> {
                 }
             };
         }
-        if info.require_supported().is_err() {
+        if WeightType::of(info.ty).is_none() {
             return Ok(());
         }
         let vector = model::tensor_matrix(self.source, info)?;
@@ -151,7 +152,7 @@ impl Plan<'_> {
     }
 }
 
-/// What is summed over the rows of a tensor.
+/// Sums over the rows of a tensor.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     difference: Difference,
@@ -176,16 +177,16 @@ struct Job<'a> {
     ready: Option<&'a [u8]>,
 }
 
-/// Some rows on their way, with memory that is used again.
+/// Some rows that are being converted, with buffers that are reused.
 #[derive(Debug)]
 struct Piece {
-    /// A row as it was.
+    /// A row of the old file.
     x: Vec<f32>,
-    /// The row within the type's range, if it has to be.
+    /// The row, cut off at the type's range if the plan says so.
     within: Vec<f32>,
-    /// The row as it will be read.
+    /// The row as the new bytes decode.
     decoded: Vec<f32>,
-    /// All rows as they will lie in the file.
+    /// The bytes of all rows in the new file.
     bytes: Vec<u8>,
     counts: Counts,
     outcome: Result<(), Error>,
@@ -207,9 +208,9 @@ impl Piece {
 
     fn convert_rows(&mut self, ctx: Context<'_>, job: Job<'_>, rows: Range<usize>) -> Result<(), Error> {
         let Job { plan, old, step, ready } = job;
-        let Step::Matrix { matrix, format, copy, importance } = step else { return Ok(()) };
+        let Step::Matrix { matrix, encoding, copy, importance } = step else { return Ok(()) };
         let wrong = |row, source| {
-            let (tensor, ty) = (old.name.clone(), format.tensor_type());
+            let (tensor, ty) = (old.name.clone(), encoding.tensor_type());
             Error::Encode { tensor, row, ty, source }
         };
         self.x.resize(old.row_len(), 0.0);
@@ -224,20 +225,19 @@ impl Piece {
                 continue;
             }
             self.within.clone_from(&self.x);
-            if let Some(limit) = plan.cut_off(*format) {
+            if let Some(limit) = plan.cut_off(*encoding) {
                 self.counts.saturated += saturate(&mut self.within, limit);
             }
+            let start = self.bytes.len();
             let uniform = if let Some(ready) = ready {
                 let n = ready.len() / old.n_rows();
-                let bytes = &ready[row * n..][..n];
-                format.decode(bytes, &mut self.decoded).map_err(|source| wrong(row, source))?;
-                self.bytes.extend_from_slice(bytes);
+                self.bytes.extend_from_slice(&ready[row * n..][..n]);
                 importance.as_deref().map_or(0, groups_of_zeros)
             } else {
-                let (x, bytes) = (&self.within, &mut self.bytes);
-                let encoded = format.encode(ctx, x, importance.as_deref(), bytes, &mut self.decoded);
+                let encoded = encoding.encode(ctx, &self.within, importance.as_deref(), &mut self.bytes);
                 encoded.map_err(|source| wrong(row, source))?
             };
+            encoding.decode(ctx.isa, &self.bytes[start..], &mut self.decoded)?;
             self.counts.uniform_groups += uniform;
             self.counts.difference.take(&self.x, &self.decoded);
         }
@@ -250,7 +250,7 @@ fn groups_of_zeros(importance: &[f32]) -> usize {
     importance.chunks(32).filter(|group| group.iter().all(|&v| v == 0.0)).count()
 }
 
-/// Takes the numbers beyond `limit` in magnitude there, and counts them.
+/// Cuts off numbers at `limit` in magnitude, and returns how many there were.
 pub(crate) fn saturate(x: &mut [f32], limit: f32) -> usize {
     let mut n = 0;
     for x in x.iter_mut().filter(|x| x.abs() > limit) {

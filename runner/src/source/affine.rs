@@ -1,14 +1,16 @@
-//! MLX's quantized tensors: codes, scales and biases, and what `config.json` says of them.
+//! MLX's quantized tensors: their codes, scales and biases, and their entries in `config.json`.
 
+use bytemuck::AnyBitPattern;
 use halfbyte_cpu_kernels::{self as kernels, Parameters, Weights};
 use safetensors::Dtype;
 
 use super::Error;
 use super::files::Entry;
 use super::json::Object;
-use halfbyte_gguf::{TensorType, quote};
+use crate::weight_types::{WeightType, distinct};
+use halfbyte_gguf::{self as gguf, TensorInfo, TensorType, quote};
 
-/// Bits and group, for all tensors and for those that differ.
+/// Bits and group sizes: one pair for all tensors, and others for those that differ.
 #[derive(Debug)]
 pub(super) struct Quantization {
     object: Object,
@@ -20,21 +22,11 @@ pub(super) struct Quantization {
 pub(super) struct Affine {
     pub(super) bits: usize,
     pub(super) group: usize,
+    /// The type that the tensor shows.
+    pub(super) ty: TensorType,
 }
 
 impl Affine {
-    /// The type that shows it.
-    pub(super) fn tensor_type(self) -> TensorType {
-        match (self.bits, self.group) {
-            (4, 32) => TensorType::MLX4_G32,
-            (4, 64) => TensorType::MLX4_G64,
-            (4, _) => TensorType::MLX4_G128,
-            (_, 32) => TensorType::MLX8_G32,
-            (_, 64) => TensorType::MLX8_G64,
-            _ => TensorType::MLX8_G128,
-        }
-    }
-
     fn read(object: &Object, default: Option<Self>) -> Result<Self, Error> {
         if object.get("mode").is_some() && object.opt_str("mode")? != Some("affine") {
             return Err(object.unsupported("mode", "affine"));
@@ -45,24 +37,38 @@ impl Affine {
         };
         let bits = number("bits", default.map(|d| d.bits))?;
         let group = number("group_size", default.map(|d| d.group))?;
-        if ![4, 8].contains(&bits) {
-            return Err(object.unsupported("bits", "4, 8"));
+        if !affine_bits().contains(&bits) {
+            return Err(object.unsupported("bits", list(&affine_bits())));
         }
-        if ![32, 64, 128].contains(&group) {
-            return Err(object.unsupported("group_size", "32, 64, 128"));
+        match WeightType::of_affine(bits, group) {
+            Some(entry) => Ok(Self { bits, group, ty: entry.tensor_type() }),
+            None => {
+                let all = WeightType::all().iter().filter_map(WeightType::affine);
+                let groups = distinct(all.filter(|of| of.0 == bits).map(|of| of.1));
+                Err(object.unsupported("group_size", list(&groups)))
+            }
         }
-        Ok(Self { bits, group })
     }
 }
 
+/// The bits of codes that there are types for.
+pub(super) fn affine_bits() -> Vec<usize> {
+    distinct(WeightType::all().iter().filter_map(WeightType::affine).map(|(bits, _)| bits))
+}
+
+/// The numbers for a message.
+fn list(numbers: &[usize]) -> String {
+    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
 impl Quantization {
-    /// What `config` says, or `None` for a model that is not quantized.
+    /// Reads `config`; `None` for a model that is not quantized.
     ///
     /// # Errors
-    /// Another method than MLX's affine one.
+    /// The model is quantized in another way than MLX's affine one.
     pub(super) fn of(config: &Object) -> Result<Option<Self>, Error> {
         let supported = "MLX's affine quantization (an object `quantization` with group_size and bits)";
-        // MLX writes the same under both names; others write theirs under the longer one.
+        // MLX writes the same object under both names; other programs use the longer one.
         let object = match (config.opt_object("quantization")?, config.opt_object("quantization_config")?) {
             (Some(object), _) => object,
             (None, Some(object)) if object.get("quant_method").is_none() && object.get("bits").is_some() => {
@@ -75,7 +81,7 @@ impl Quantization {
         Ok(Some(Self { object, all }))
     }
 
-    /// For the module called `module` (the tensor's name without `.weight`).
+    /// How the tensor of `module` (its name without `.weight`) is quantized.
     pub(super) fn of_module(&self, module: &str) -> Result<Affine, Error> {
         match self.object.get(module) {
             Some(value) if value.is_object() => {
@@ -104,7 +110,7 @@ pub(super) fn check(
     affine: Affine,
     [codes, scales, biases]: [&Entry; 3],
 ) -> Result<[usize; 2], Error> {
-    let Affine { bits, group } = affine;
+    let Affine { bits, group, .. } = affine;
     let wrong =
         |what, got: String, expected: String| Error::Affine { tensor: quote(name), what, got, expected };
     let shape = |entry: &Entry| format!("{:?}", entry.shape);
@@ -114,7 +120,7 @@ pub(super) fn check(
     let &[rows, words] = &*codes.shape else {
         return Err(wrong("the shape of its codes", shape(codes), "two dimensions".into()));
     };
-    // In memory, so far from wrapping; but a dimension may be 0 beside one of any size.
+    // The tensor is in memory, so its size does not wrap; but a dimension may be 0 beside one of any size.
     let cols =
         words.checked_mul(32 / bits).filter(|cols| *cols > 0 && cols.is_multiple_of(group) && rows > 0);
     let Some(cols) = cols else {
@@ -142,18 +148,30 @@ pub(super) fn check(
 }
 
 impl<'a> Parts<&'a [u8]> {
-    /// For kernels; `None` if bytes are not aligned.
-    pub(super) fn weights(self) -> Option<Weights<'a>> {
-        let parameters = |bytes: &'a [u8]| {
-            Some(match self.parameter {
-                Dtype::F16 => Parameters::F16(bytemuck::try_cast_slice(bytes).ok()?),
-                Dtype::BF16 => Parameters::Bf16(bytemuck::try_cast_slice(bytes).ok()?),
-                _ => Parameters::F32(bytemuck::try_cast_slice(bytes).ok()?),
+    /// The weights of tensor `info` for kernels.
+    ///
+    /// # Errors
+    /// [`gguf::Error::Misaligned`].
+    pub(super) fn weights(self, info: &TensorInfo) -> Result<Weights<'a>, gguf::Error> {
+        let parameters = |bytes| {
+            Ok(match self.parameter {
+                Dtype::F16 => Parameters::F16(cast(info, bytes)?),
+                Dtype::BF16 => Parameters::Bf16(cast(info, bytes)?),
+                _ => Parameters::F32(cast(info, bytes)?),
             })
         };
-        let codes: &[u32] = bytemuck::try_cast_slice(self.codes).ok()?;
         let (scales, biases) = (parameters(self.scales)?, parameters(self.biases)?);
-        let Affine { bits, group } = self.affine;
-        Some(Weights::Affine(kernels::Affine { bits, group, codes, scales, biases }))
+        let Affine { bits, group, .. } = self.affine;
+        let codes = cast(info, self.codes)?;
+        Ok(Weights::Affine(kernels::Affine { bits, group, codes, scales, biases }))
     }
+}
+
+/// `bytes`, whole numbers of a part of tensor `info`, as these numbers.
+fn cast<'a, T: AnyBitPattern>(info: &TensorInfo, bytes: &'a [u8]) -> Result<&'a [T], gguf::Error> {
+    bytemuck::try_cast_slice(bytes).map_err(|_| gguf::Error::Misaligned {
+        tensor: quote(&info.name),
+        expected: align_of::<T>(),
+        got: bytes.as_ptr().addr() % align_of::<T>(),
+    })
 }

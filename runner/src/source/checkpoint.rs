@@ -5,20 +5,20 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use halfbyte_cpu_kernels::{RopeOrder, Weights};
-use safetensors::Dtype;
 
 use super::affine::{self, Parts, Quantization};
 use super::config::{self, Shape};
 use super::files::{Entry, Files};
 use super::json::Object;
 use super::limits::MAX_CONFIG_BYTES;
-use super::{Error, Source, block_weights, tokenizer};
+use super::{Error, Source, tokenizer};
+use crate::weight_types::{self, WeightType, block_weights};
 use halfbyte_gguf::{self as gguf, Metadata, TensorInfo, TensorType, quote};
 
 /// A Hugging Face or MLX directory.
 ///
-/// Weights in F32, F16 and BF16 and MLX's affine ones are used as they are stored. Tensors that a file has at an odd
-/// place are copied, since no kernel could read them; writers align them.
+/// Weights are used as they are stored. A tensor that is not aligned for its type is copied, since no kernel could read
+/// it; the usual writers align all tensors.
 #[derive(Debug)]
 pub struct Checkpoint {
     files: Files,
@@ -40,11 +40,11 @@ enum Stored {
     Affine(Parts<Span>),
 }
 
-/// Some bytes.
+/// The bytes of a part of a tensor.
 #[derive(Debug)]
 enum Span {
     InFile(usize, Range<usize>),
-    /// So many bytes, aligned.
+    /// A copy that is aligned, and its length in bytes.
     Copied(Vec<u64>, usize),
 }
 
@@ -95,7 +95,8 @@ impl Checkpoint {
             quantized: quantization.is_some(),
         };
         checkpoint.take(&entries, quantization.as_ref(), &shape)?;
-        // So many that the files have them: tables can be made for them. A model without is refused when it is made.
+        // The files have this many rows, so tables of this size can be allocated. A model without the embedding is refused
+        // when it is made.
         if let Some(info) = checkpoint.opt_tensor("token_embd.weight") {
             let rows = info.n_rows();
             if rows != shape.n_vocab {
@@ -151,17 +152,16 @@ impl Checkpoint {
                         biases: span(biases, size),
                         parameter: scales.dtype,
                     };
-                    let mut info = TensorInfo::new(known, affine.tensor_type(), &dims)?;
+                    let mut info = TensorInfo::new(known, affine.ty, &dims)?;
                     info.n_bytes = [entry, scales, biases].iter().map(|e| e.range.len()).sum();
                     self.add(info, Stored::Affine(stored));
                 }
                 _ => {
-                    let ty = match entry.dtype {
-                        Dtype::F32 => TensorType::F32,
-                        Dtype::F16 => TensorType::F16,
-                        Dtype::BF16 => TensorType::BF16,
-                        other => return Err(Error::Type { tensor: quote(name), got: format!("{other:?}") }),
+                    let got = format!("{:?}", entry.dtype);
+                    let Some(number) = WeightType::of_number(&got) else {
+                        return Err(Error::Type { tensor: quote(name), got });
                     };
+                    let ty = number.tensor_type();
                     let dims: Vec<usize> = entry.shape.iter().rev().copied().collect();
                     let info = TensorInfo::new(known, ty, &dims)?;
                     let span = Span::new(&self.files, entry, ty.block_bytes());
@@ -210,7 +210,7 @@ impl Source for Checkpoint {
         self.by_name.get(name).map(|&i| &self.tensors[i])
     }
 
-    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, gguf::Error> {
+    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, weight_types::Error> {
         match self.stored(info) {
             Stored::Plain(span) => block_weights(info, span.bytes(&self.files)),
             Stored::Affine(parts) => {
@@ -222,10 +222,7 @@ impl Source for Checkpoint {
                     biases: biases.bytes(&self.files),
                     parameter: *parameter,
                 };
-                // Spans are aligned.
-                parts
-                    .weights()
-                    .ok_or_else(|| gguf::Error::UnsupportedType { tensor: quote(&info.name), ty: info.ty })
+                Ok(parts.weights(info)?)
             }
         }
     }
@@ -246,11 +243,12 @@ impl Source for Checkpoint {
         if !self.reordered || !rotated.iter().any(|part| info.name.ends_with(part)) {
             return row;
         }
-        // GGUF: pairs side by side. Here: all first elements of a head's pairs, then all second ones.
+        // GGUF has the two elements of a pair side by side; a checkpoint has the first elements of all pairs of a head,
+        // then the second ones.
         let (head, within) = (row / self.head_dim, row % self.head_dim);
         let n = if info.dims.len() == 1 { info.row_len() } else { info.n_rows() };
         if (head + 1).saturating_mul(self.head_dim) > n {
-            // Part of a head: no model takes such a tensor.
+            // A head is cut off: every model refuses such a tensor.
             return row;
         }
         head * self.head_dim + within % 2 * (self.head_dim / 2) + within / 2

@@ -1,5 +1,5 @@
-//! `config.json` as GGUF metadata. What is checked here is that each field is what it should be; that they fit each
-//! other is checked where GGUF files are checked, too: [`crate::architectures`].
+//! `config.json` as GGUF metadata. This module checks each field by itself; [`crate::architectures`] checks that they fit
+//! each other, as it does for GGUF files.
 
 use super::Error;
 use super::json::Object;
@@ -7,22 +7,22 @@ use super::rope;
 use crate::architectures::Architecture;
 use halfbyte_gguf::Metadata;
 
-/// What the tensors' shapes and order depend on.
+/// The sizes that the tensors' shapes and the order of their rows depend on.
 #[derive(Debug)]
 pub(super) struct Shape {
     pub(super) architecture: &'static Architecture,
     pub(super) head_dim: usize,
     pub(super) n_vocab: usize,
-    /// Whether logits are made with the embedding, if the file says.
+    /// Whether the output matrix is the embedding, if the file says so.
     pub(super) tied: Option<bool>,
-    /// Llama 3's factors of the rotations.
+    /// Llama 3's factors of the rotation frequencies.
     pub(super) rope_factors: Option<Vec<f32>>,
 }
 
 /// The metadata of a model with this configuration.
 ///
 /// # Errors
-/// A field that is missing, of the wrong type or has no code for its value, by its name.
+/// A field is missing, has the wrong type or a value that is not supported; the error names it.
 pub(super) fn metadata(config: &Object) -> Result<(Metadata, Shape), Error> {
     let architecture = Architecture::by_model_type(config.opt_str("model_type")?)
         .map_err(|supported| config.unsupported("model_type", supported))?;

@@ -1,9 +1,11 @@
-//! Everything that can be wrong with a model directory.
+//! What can be wrong with a model directory.
 
 use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 
+use super::affine::affine_bits;
+use crate::weight_types::{self, WeightType};
 use halfbyte_gguf as gguf;
 
 /// Why a model could not be opened.
@@ -37,15 +39,15 @@ pub enum Error {
         /// Its length now.
         got: u64,
     },
-    /// A directory without what a model needs.
+    /// A directory lacks a file that a model needs.
     #[error("{} is a directory without {missing}: expected a GGUF file, or a directory with config.json and model.safetensors", path.display())]
     Incomplete {
         /// The directory.
         path: PathBuf,
-        /// What is not there.
+        /// The missing file.
         missing: &'static str,
     },
-    /// A file longer than any honest one.
+    /// A file is longer than the limit for its kind.
     #[error("{} has {got} bytes: expected at most {limit}", path.display())]
     TooLong {
         /// The file.
@@ -55,7 +57,7 @@ pub enum Error {
         /// The limit, from [`super::limits`].
         limit: u64,
     },
-    /// A file that is not the JSON that it should be.
+    /// A file is not JSON, or not the JSON that it should be.
     #[error("{}: {message}", path.display())]
     Json {
         /// The file.
@@ -63,7 +65,7 @@ pub enum Error {
         /// What is wrong, with line and column.
         message: String,
     },
-    /// A field of a JSON file that is missing or makes no sense.
+    /// A field of a JSON file is missing or has a wrong value.
     #[error("{}: {field} is {got}: expected {expected}", path.display())]
     Field {
         /// The file.
@@ -75,7 +77,7 @@ pub enum Error {
         /// What it must be.
         expected: String,
     },
-    /// Something that there is no code for.
+    /// A field has a value that is not supported.
     #[error("{}: {field} = {got} is not supported; supported: {supported}", path.display())]
     Feature {
         /// The file.
@@ -84,10 +86,10 @@ pub enum Error {
         field: String,
         /// Its value.
         got: String,
-        /// What there is.
+        /// The values that are supported.
         supported: Cow<'static, str>,
     },
-    /// A safetensors file that is not one.
+    /// A file is not a safetensors file.
     #[error("{}: {message}", path.display())]
     Safetensors {
         /// The file.
@@ -95,7 +97,7 @@ pub enum Error {
         /// What is wrong.
         message: String,
     },
-    /// A number that is out of its limits.
+    /// A number is above its limit.
     #[error("{}: {what} is {got}: expected at most {limit}", path.display())]
     Limit {
         /// The file.
@@ -107,7 +109,7 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
-    /// An index that names a file elsewhere.
+    /// An index names a file outside its directory.
     #[error("{}: the file {got} of tensor {tensor} is not a name: expected a file in the same directory", path.display())]
     IndexPath {
         /// The index.
@@ -117,7 +119,7 @@ pub enum Error {
         /// The file as named, quoted.
         got: String,
     },
-    /// A tensor that is not in the file that the index names, or is in two files.
+    /// A tensor is not in the file that the index names, or is in two files.
     #[error("tensor {tensor} is {problem}")]
     Placement {
         /// The tensor, quoted.
@@ -125,15 +127,15 @@ pub enum Error {
         /// Where it is and where it is not.
         problem: String,
     },
-    /// A tensor stored in a type that there is no code for.
-    #[error("tensor {tensor} has type {got}; supported: F32, F16, BF16, and MLX's affine 4 and 8 bits")]
+    /// A tensor has a type that is not supported.
+    #[error("tensor {tensor} has type {got}; supported: {}", supported_types())]
     Type {
         /// The tensor, quoted.
         tensor: String,
         /// Its type.
         got: String,
     },
-    /// An affine tensor whose parts do not fit each other.
+    /// The parts of an affine tensor do not fit each other.
     #[error("tensor {tensor}: {what} is {got}: expected {expected}")]
     Affine {
         /// The tensor, quoted.
@@ -145,7 +147,7 @@ pub enum Error {
         /// What it must be.
         expected: String,
     },
-    /// A tensor that the architecture does not use: the model would not be the one that the files mean.
+    /// The architecture does not use a tensor of the file, so the model would compute something else than was meant.
     #[error("tensor {tensor} is not part of the supported architectures (llama, qwen2, qwen3)")]
     ExtraTensor {
         /// Its name, quoted.
@@ -164,4 +166,10 @@ impl Error {
             _ => true,
         }
     }
+}
+
+/// The types that tensors of a directory can have, for messages.
+fn supported_types() -> String {
+    let bits: Vec<_> = affine_bits().iter().map(usize::to_string).collect();
+    format!("{}, and MLX's affine {} bits", weight_types::names(WeightType::is_number), bits.join(" and "))
 }

@@ -1,4 +1,5 @@
-//! The safetensors files of a directory: mapped, their headers checked, found by the index or alone.
+//! The safetensors files of a directory, found by the index or by their usual name. They are mapped, and their headers
+//! are checked.
 //!
 //! ```text
 //! header length u64   header, JSON: name -> dtype, shape, range of bytes   data
@@ -14,14 +15,14 @@ use super::index;
 use super::limits::{MAX_FILES, MAX_HEADER_BYTES};
 use halfbyte_gguf::{self as gguf, MappedFile, quote};
 
-/// Where a tensor is and what its file says of it.
+/// Where a tensor is, and its type and shape by its file.
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) dtype: Dtype,
     /// Outermost first.
     pub(super) shape: Vec<usize>,
     pub(super) file: usize,
-    /// In the whole file; within it.
+    /// Where its bytes are, counted from the start of the file, within which they lie.
     pub(super) range: std::ops::Range<usize>,
 }
 
@@ -36,8 +37,8 @@ impl Files {
     /// Maps the safetensors files in `directory` and lists their tensors by name.
     ///
     /// # Errors
-    /// No files; one that is missing, no file or no safetensors file; a tensor in two of them, or not in the one that
-    /// the index names.
+    /// There are no files; a file is missing or is not a safetensors file; a tensor is in two files, or not in the one
+    /// that the index names.
     pub(super) fn open(directory: &Path) -> Result<(Self, BTreeMap<String, Entry>), Error> {
         let index = index::read(directory)?;
         let names = match &index {

@@ -1,4 +1,4 @@
-//! `model.safetensors.index.json`: which file has which tensor.
+//! `model.safetensors.index.json`, which says which file has which tensor.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -11,7 +11,7 @@ use halfbyte_gguf::quote;
 
 pub(crate) const NAME: &str = "model.safetensors.index.json";
 
-/// The files of each tensor.
+/// The file of each tensor.
 #[derive(Debug)]
 pub(super) struct Index {
     path: PathBuf,
@@ -21,7 +21,7 @@ pub(super) struct Index {
 /// The index in `directory`, or `None` if there is none.
 ///
 /// # Errors
-/// A file that is not an index, or that names files elsewhere.
+/// The file is not an index, or names files outside the directory.
 pub(super) fn read(directory: &Path) -> Result<Option<Index>, Error> {
     Object::read(&directory.join(NAME), MAX_INDEX_BYTES)?.map(Index::new).transpose()
 }
@@ -50,7 +50,7 @@ impl Index {
         names.into_iter().cloned().collect()
     }
 
-    /// Finds each tensor in its file.
+    /// Checks that each tensor is in the file that the index names.
     pub(super) fn check(&self, names: &[String], tensors: &BTreeMap<String, Entry>) -> Result<(), Error> {
         for (tensor, file) in &self.file_of {
             let found = tensors.get(tensor).map(|entry| &names[entry.file]);
@@ -64,7 +64,7 @@ impl Index {
     }
 }
 
-/// Whether `file` is a name and no more: no way out of the directory.
+/// Whether `file` is a plain name, which does not leave the directory.
 pub(crate) fn is_name(file: &str) -> bool {
     let mut parts = Path::new(file).components();
     matches!((parts.next(), parts.next()), (Some(Component::Normal(name)), None) if name == file)

@@ -1,4 +1,4 @@
-//! JSON files of strangers: read whole within a limit, asked field by field, every surprise an error that names it.
+//! JSON files that may hold anything: read whole up to a limit, and asked field by field. Errors name the field.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -13,10 +13,10 @@ use halfbyte_gguf::{self as gguf, quote};
 /// The bytes of the file at `path`, or `None` if there is none.
 ///
 /// # Errors
-/// What is no file, can't be read or is longer than `limit`.
+/// `path` is not a file, cannot be read or is longer than `limit`.
 pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     let wrong = |source| Error::Read { path: path.to_owned(), source };
-    // Asked before it is opened: opening a pipe would wait for a writer.
+    // This is asked before the file is opened, since opening a pipe would wait for a writer.
     match fs::metadata(path) {
         Ok(metadata) => gguf::require_file(path, &metadata)?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -26,7 +26,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     let len = file.metadata().map_err(wrong)?.len();
     let mut bytes = Vec::new();
     if len <= limit {
-        // A file that grows meanwhile is cut off rather than followed.
+        // Of a file that grows meanwhile, no more than the limit is read.
         file.take(limit + 1).read_to_end(&mut bytes).map_err(wrong)?;
     }
     let got = len.max(bytes.len() as u64);
@@ -36,7 +36,7 @@ pub(crate) fn read(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, Error> {
     Ok(Some(bytes))
 }
 
-/// An object in a file, for messages with the way that leads to it.
+/// An object in a file. Messages name the fields that lead to it.
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
     path: PathBuf,
@@ -72,7 +72,7 @@ impl Object {
         self.fields.iter()
     }
 
-    /// `field` has a value that it must not have.
+    /// The error for a `field` whose value is wrong.
     pub(crate) fn wrong(&self, field: &str, expected: impl Into<String>) -> Error {
         Error::Field {
             path: self.path.clone(),
@@ -82,7 +82,7 @@ impl Object {
         }
     }
 
-    /// `field` has a value that there is no code for.
+    /// The error for a `field` whose value is not supported.
     pub(crate) fn unsupported(&self, field: &str, supported: impl Into<Cow<'static, str>>) -> Error {
         Error::Feature {
             path: self.path.clone(),
@@ -142,7 +142,7 @@ impl Object {
     }
 }
 
-/// A value for a message: short, and nothing that a terminal would obey.
+/// A value for a message: short, and without control characters.
 pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),

@@ -1,11 +1,12 @@
-//! Models as people have them: a GGUF file or split, a Hugging Face directory, an MLX directory.
+//! Model files of any kind: a GGUF file, whole or split, a Hugging Face directory, an MLX directory.
 //!
-//! Whatever the files, a [`Source`] shows what a GGUF file would: its metadata under GGUF's keys, its tensors under
-//! GGUF's names. The weights stay where they are, in the type that they are stored in. What differs between formats
-//! beyond names is asked of the source: which elements of a head are rotated together ([`Source::rope_order`]), and so
-//! which stored row a GGUF file would have where ([`Source::stored_row`]).
+//! A [`Source`] shows every model as a GGUF file would: with metadata under GGUF's keys and tensors under GGUF's names. The
+//! weights stay in the file, in the type that they are stored in. Two things differ between kinds of files beyond names,
+//! and the source tells them: which elements of a head are rotated together ([`Source::rope_order`]), and in which
+//! order the rows of queries and keys are stored because of that ([`Source::stored_row`]).
 //!
-//! [`open`] looks at the path: a directory is a [`Checkpoint`], a file GGUF.
+//! [`open`] opens a directory as a [`Checkpoint`], and a file as GGUF. The module [`weight_types`](crate::weight_types) says
+//! which types of weights models are computed with.
 
 mod affine;
 mod checkpoint;
@@ -27,16 +28,17 @@ use std::time::SystemTime;
 
 use halfbyte_cpu_kernels::{RopeOrder, Weights};
 
+use crate::weight_types::{self, block_weights};
 pub use checkpoint::Checkpoint;
 pub use error::Error;
-use halfbyte_gguf::{self as gguf, Gguf, Metadata, TensorInfo, TensorType, quote};
+use halfbyte_gguf::{self as gguf, Gguf, Metadata, TensorInfo, quote};
 #[cfg(feature = "hub")]
 pub(crate) use index::{NAME as INDEX_NAME, is_name};
 pub(crate) use json::Object;
 
-/// A model's metadata and weights, whatever the files look like.
+/// A model's metadata and weights, whatever kind of files has them.
 pub trait Source: fmt::Debug + Send + Sync {
-    /// What it is, for people: `GGUF v3, alignment 32`.
+    /// A description for people: `GGUF v3, alignment 32`.
     fn format(&self) -> String;
 
     /// The GGUF file, if it is one.
@@ -44,7 +46,7 @@ pub trait Source: fmt::Debug + Send + Sync {
         None
     }
 
-    /// What a GGUF file of the model would say.
+    /// The metadata, as a GGUF file of the model would have it.
     fn metadata(&self) -> &Metadata;
 
     /// All tensors, under GGUF's names.
@@ -67,10 +69,10 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// The weights of a tensor of this source, in place.
     ///
     /// # Errors
-    /// An unsupported type; bytes that are not aligned, which only those given by the caller can be.
-    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, gguf::Error>;
+    /// A type that no model is computed with; bytes that are not aligned, which only those given by the caller can be.
+    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, weight_types::Error>;
 
-    /// The stored bytes of a tensor of this source; of an affine one, its codes.
+    /// The stored bytes of a tensor of this source; only the codes if it is an affine one.
     ///
     /// # Panics
     /// If `info` is not of this source.
@@ -92,10 +94,10 @@ pub trait Source: fmt::Debug + Send + Sync {
         self.contents().iter().map(|bytes| bytes.len()).sum()
     }
 
-    /// What its files hold: for recognising it again.
+    /// The bytes of each of its files, by which the model can be recognised.
     fn contents(&self) -> Vec<&[u8]>;
 
-    /// Tells the system that the files' pages are not needed for now; they come back when they are read.
+    /// Tells the operating system that the files' pages are not needed for now; they are read again when they are used.
     fn release_pages(&self) {}
 }
 
@@ -124,7 +126,7 @@ impl Source for Gguf {
         self.opt_tensor(name)
     }
 
-    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, gguf::Error> {
+    fn weights(&self, info: &TensorInfo) -> Result<Weights<'_>, weight_types::Error> {
         block_weights(info, self.bytes(info))
     }
 
@@ -141,22 +143,7 @@ impl Source for Gguf {
     }
 }
 
-/// The weights of a tensor in one of GGUF's types.
-fn block_weights<'a>(info: &TensorInfo, bytes: &'a [u8]) -> Result<Weights<'a>, gguf::Error> {
-    Ok(match info.ty {
-        TensorType::F32 => Weights::F32(gguf::view(info, bytes)?),
-        TensorType::F16 => Weights::F16(gguf::view(info, bytes)?),
-        TensorType::BF16 => Weights::Bf16(gguf::view(info, bytes)?),
-        TensorType::Q8_0 => Weights::Q8_0(gguf::view(info, bytes)?),
-        TensorType::Q4_0 => Weights::Q4_0(gguf::view(info, bytes)?),
-        TensorType::Q4_1 => Weights::Q4_1(gguf::view(info, bytes)?),
-        TensorType::Q4_K => Weights::Q4K(gguf::view(info, bytes)?),
-        TensorType::Q6_K => Weights::Q6K(gguf::view(info, bytes)?),
-        ty => return Err(gguf::Error::UnsupportedType { tensor: quote(&info.name), ty }),
-    })
-}
-
-/// An opened model of any format.
+/// An opened model of any kind.
 #[derive(Debug)]
 pub struct ModelFile {
     source: Box<dyn Source>,
@@ -164,7 +151,7 @@ pub struct ModelFile {
     stamps: Vec<Stamp>,
 }
 
-/// A file as it was found.
+/// The length and the time of change of a file when it was opened.
 #[derive(Debug)]
 struct Stamp {
     path: PathBuf,
@@ -173,7 +160,7 @@ struct Stamp {
 }
 
 impl ModelFile {
-    /// A source that needs no files.
+    /// A source without files.
     pub fn in_memory(source: impl Source + 'static) -> Self {
         Self { source: Box::new(source), stamps: Vec::new() }
     }
@@ -183,8 +170,8 @@ impl ModelFile {
         self.stamps.iter().map(|stamp| stamp.path.as_path())
     }
 
-    /// Finds out whether the files are what they were when they were opened: weights that were read in between are
-    /// then those of one model.
+    /// Checks that the files were not changed since they were opened, so that all weights read until now are those of
+    /// one model.
     ///
     /// # Errors
     /// [`Error::Changed`], naming the file.

@@ -1,7 +1,8 @@
-//! Which of our tokenizers a `tokenizer.json` describes.
+//! Recognises which of halfbyte's tokenizers a `tokenizer.json` describes.
 //!
-//! The file is a small program: normalizer, pre-tokenizer, model. Ours are those that the supported families were
-//! published with, so a file is recognised or refused as a whole; nothing in between would be the model's tokenizer.
+//! The file lists the steps of a tokenizer: normalizer, pre-tokenizer, model. halfbyte has the combinations that the
+//! supported model families were published with, so a file is recognised or refused as a whole: any other tokenizer would
+//! give other ids than the model was trained with.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -79,7 +80,7 @@ const QWEN2: &str = concat!(
 );
 
 impl TokenizerJson {
-    /// The family, or the name of the part that is not one of ours.
+    /// The family, or the name of the part that is not supported.
     pub(super) fn family(&self) -> Result<Family, &'static str> {
         let model = &self.model;
         if model.kind.as_deref().is_some_and(|kind| kind != "BPE") {

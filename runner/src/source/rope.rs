@@ -1,4 +1,4 @@
-//! Rotations as `config.json` says them, in GGUF's way.
+//! The rotary embedding's entries of `config.json` as GGUF metadata.
 
 use std::f64::consts::TAU;
 
@@ -19,7 +19,7 @@ pub(super) fn set(
     if config.opt_f64("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
         return Err(config.unsupported("partial_rotary_factor", "1"));
     }
-    // Newer files have one object for all of it.
+    // Newer files have one object for all of these fields.
     let parameters = config.opt_object("rope_parameters")?;
     let scaling = match &parameters {
         Some(parameters) => Some(parameters.clone()),
@@ -47,8 +47,8 @@ pub(super) fn set(
     }
 }
 
-/// What each frequency is divided by: 1 for those that turn often in the original context, `factor` for those that do
-/// not turn once in a share of it, and for those between something between.
+/// The divisor of each frequency: 1 for those that make many turns within the original context, `factor` for those that
+/// make few, and a value interpolated between the two for the frequencies between.
 fn llama3(scaling: &Object, base: f64, dims: usize) -> Result<Vec<f32>, Error> {
     let factor = positive(scaling, "factor", None)?;
     let low = positive(scaling, "low_freq_factor", Some(1.0))?;

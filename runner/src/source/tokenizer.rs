@@ -89,7 +89,7 @@ pub(super) fn set(directory: &Path, config: &Object, n_vocab: usize, m: &mut Met
     eog.sort_unstable();
     eog.dedup();
     if !eog.is_empty() {
-        // Checked with the other ids when the tokenizer is made.
+        // These ids are checked with the others when the tokenizer is made.
         let eog: Vec<i32> = eog.into_iter().map(|id| i32::try_from(id).unwrap_or(i32::MAX)).collect();
         m.set("halfbyte.eog_token_ids", eog);
     }
@@ -101,7 +101,7 @@ pub(super) fn set(directory: &Path, config: &Object, n_vocab: usize, m: &mut Met
     Ok(())
 }
 
-/// Text and type of each id.
+/// The text and the type of each id.
 struct Table {
     texts: StringTable,
     types: Vec<i32>,
@@ -164,10 +164,10 @@ impl Table {
             match text {
                 Some(text) => {
                     table.push(text);
-                    // What occurs twice is found when the tokenizer is made.
+                    // A text that occurs twice is found when the tokenizer is made.
                     ids.entry((*text).to_owned()).or_insert(id);
                 }
-                // Rows that the embedding has for the sake of a round number.
+                // The embedding has more rows than there are tokens, to make their number round.
                 None => table.push(&format!("[PAD{id}]")),
             }
         }
@@ -184,8 +184,8 @@ fn merges(merges: &[Merge]) -> StringTable {
     merges.iter().map(joined).collect()
 }
 
-/// The scores that lead to the same merges: the file's list is sorted by them, so a token's score is the place of the
-/// first merge that makes it, counted down.
+/// Scores that lead to the same merges. The file's list is in the order of falling scores, so the score of a token is the
+/// negative place of the first merge that makes it.
 fn scores(merges: &[Merge], table: &Table) -> Vec<f32> {
     let mut scores = vec![-1e9_f32; table.types.len()];
     for (rank, merge) in merges.iter().enumerate().rev() {

@@ -7,11 +7,11 @@ use halfbyte::evaluate::{Mean, compare};
 use halfbyte::model::{
     ActivationType, Compute, CpuSession, Error, FeedForward, Layerwise, SessionOptions, Stage, Visitor,
 };
-use halfbyte::requantize::{Format, Method, Plan, Ready};
+use halfbyte::requantize::{Plan, Ready};
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::{Matrix, Weights, gemm_f32};
 use halfbyte_gguf::imatrix::Imatrix;
-use halfbyte_gguf::{Gguf, GgufWriter};
+use halfbyte_gguf::{Gguf, GgufWriter, TensorType};
 use halfbyte_q4::gptq::Options;
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
 
@@ -146,16 +146,16 @@ fn calibrated_weights_are_closer_on_text_they_have_not_seen() {
     let directory = tempfile::tempdir().unwrap();
     let mut imatrix = Imatrix::new(128.try_into().unwrap());
     importance(&ctx, &model, &text, &mut imatrix, |_| ControlFlow::Continue(())).unwrap();
-    for format in [Format::Q4_0 as fn(Method) -> Format, Format::Q4_1] {
-        let fit = Plan::new(&gguf, format(Method::Fit), &[]).unwrap();
-        let mut weighted = Plan::new(&gguf, format(Method::Fit), &[]).unwrap();
+    for ty in ["q4_0", "q4_1"] {
+        let plan = |method: &str| Plan::new(&gguf, format!("{ty}:{method}").parse().unwrap(), &[]).unwrap();
+        let (fit, gptq, mut weighted) = (plan("fit"), plan("gptq"), plan("fit"));
         let unknown = weighted.weigh(|name, n| Ok::<_, anyhow::Error>(imatrix.importance(name, n)?)).unwrap();
         assert!(unknown.is_empty());
-        let path = directory.path().join(format!("{:?}", format(Method::Fit)));
-        let mut checkpoint = Checkpoint::open(&path, fingerprint(&fit, &text, RECIPE)).unwrap();
+        let path = directory.path().join(ty);
+        let mut checkpoint = Checkpoint::open(&path, fingerprint(&gptq, &text, RECIPE)).unwrap();
         let mut seen = Vec::new();
         let report =
-            calibrate::quantize(&ctx, &model, &fit, &text, RECIPE, &mut checkpoint, &mut |progress| {
+            calibrate::quantize(&ctx, &model, &gptq, &text, RECIPE, &mut checkpoint, &mut |progress| {
                 seen.push(progress);
                 ControlFlow::Continue(())
             });
@@ -165,9 +165,9 @@ fn calibrated_weights_are_closer_on_text_they_have_not_seen() {
         assert!(seen.last().unwrap().weights > 3_000_000);
 
         let [fit, weighted, gptq] =
-            [written(&ctx, &fit, &()), written(&ctx, &weighted, &()), written(&ctx, &fit, &checkpoint)]
+            [written(&ctx, &fit, &()), written(&ctx, &weighted, &()), written(&ctx, &gptq, &checkpoint)]
                 .map(|bytes| divergence(&ctx, &gguf, bytes));
-        println!("{:?}: fit {fit:.5}, weighted {weighted:.5}, gptq {gptq:.5}", format(Method::Fit));
+        println!("{ty}: fit {fit:.5}, weighted {weighted:.5}, gptq {gptq:.5}");
         // With two parameters there is little left to weigh in this model.
         assert!(weighted < 1.01 * fit, "{weighted} after {fit}");
         assert!(gptq < 0.75 * fit, "{gptq} after {fit}");
@@ -179,7 +179,7 @@ fn a_stopped_calibration_goes_on_to_the_same_bytes() {
     let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
     let model = crate::common::transformer(&gguf).unwrap();
     let text = windows(&gguf, 0, 4);
-    let plan = Plan::new(&gguf, Format::Q4_0(Method::Fit), &[]).unwrap();
+    let plan = Plan::new(&gguf, "q4_0:gptq".parse().unwrap(), &[]).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let make = |threads: usize, name: &str, stop_at: usize| {
         let pool = Compute::new(threads).unwrap();
@@ -216,7 +216,7 @@ fn weights_out_of_range_are_taken_to_its_end_if_asked_for() {
     let pool = Compute::new(2).unwrap();
     let ctx = pool.clone();
     // The embedded model in F32, one weight of it far beyond Q4_0.
-    let mut bytes = written(&ctx, &Plan::new(&gguf, Format::F32, &[]).unwrap(), &());
+    let mut bytes = written(&ctx, &Plan::new(&gguf, "f32".parse().unwrap(), &[]).unwrap(), &());
     let name = "blk.3.ffn_down.weight";
     let at = {
         let wide = Gguf::from_vec(bytes.clone()).unwrap();
@@ -229,7 +229,7 @@ fn weights_out_of_range_are_taken_to_its_end_if_asked_for() {
     let text = windows(&gguf, 0, 2);
     let directory = tempfile::tempdir().unwrap();
     for saturate in [false, true] {
-        let mut plan = Plan::new(&gguf, Format::Q4_0(Method::Fit), &[]).unwrap();
+        let mut plan = Plan::new(&gguf, "q4_0:gptq".parse().unwrap(), &[]).unwrap();
         if saturate {
             plan.saturate();
         }

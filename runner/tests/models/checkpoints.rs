@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::export_checkpoint::{Kind, export};
 use halfbyte::model::{ActivationType, Compute, CpuSession, SessionOptions, Transformer};
-use halfbyte::requantize::{Difference, Format, Plan, difference};
+use halfbyte::requantize::{Difference, Encoding, Plan, difference};
 use halfbyte::source::{self, ModelFile, Source};
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::Isa;
@@ -34,9 +34,14 @@ fn logits(model: &Transformer, ctx: &Compute, options: SessionOptions, ids: &[u3
     all
 }
 
-/// The source as a GGUF file of another type.
-fn converted(source: &dyn Source, format: Format, ctx: &Compute) -> Gguf {
-    let plan = Plan::new(source, format, &[]).unwrap();
+/// The type as it is written, by its usual method.
+fn encoding(ty: TensorType) -> Encoding {
+    Encoding::new(ty).unwrap()
+}
+
+/// `source` as a GGUF file in another type.
+fn converted(source: &dyn Source, encoding: Encoding, ctx: &Compute) -> Gguf {
+    let plan = Plan::new(source, encoding, &[]).unwrap();
     let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors()).unwrap();
     plan.write(ctx.context(), &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
     Gguf::from_vec(writer.finish().unwrap()).unwrap()
@@ -96,13 +101,13 @@ fn the_same_weights_in_gguf_give_the_same_logits() {
     for name in golden["logits"].as_object().unwrap().keys() {
         let file = open(name);
         let original = logits(&Transformer::new(Arc::clone(&file)).unwrap(), &ctx, EXACT, &ids(&golden));
-        let mut formats = vec![Format::F32];
+        let mut encodings = vec![encoding(TensorType::F32)];
         if name.starts_with("hf") {
             // The weights have 8 significant bits at most.
-            formats.push(Format::F16);
+            encodings.push(encoding(TensorType::F16));
         }
-        for format in formats {
-            let gguf = converted(&**file, format, &ctx);
+        for encoding in encodings {
+            let gguf = converted(&**file, encoding, &ctx);
             // Norms as other readers want them, q and k in the order that they expect.
             assert!(gguf.tensors().iter().all(|t| t.dims.len() > 1 || t.ty == TensorType::F32));
             for info in gguf.tensors().iter().filter(|info| info.dims.len() == 2) {
@@ -116,7 +121,7 @@ fn the_same_weights_in_gguf_give_the_same_logits() {
             let got = logits(&model, &ctx, EXACT, &ids(&golden));
             // Scores sum the elements of a head in another order.
             let distance = distance(&original, &got);
-            assert!(distance < 1e-4, "{name}, {format:?}: {distance}");
+            assert!(distance < 1e-4, "{name}, {encoding}: {distance}");
         }
     }
 }
@@ -126,7 +131,7 @@ fn a_converted_llama_has_its_rows_in_pairs() {
     let pool = Compute::new(1).unwrap();
     let ctx = pool.clone().with_isa(Isa::scalar());
     let file = open("hf_llama");
-    let gguf = converted(&**file, Format::F32, &ctx);
+    let gguf = converted(&**file, encoding(TensorType::F32), &ctx);
     let row = |source: &dyn Source, name: &str, row: usize| {
         let info = source.tensor(name).unwrap();
         let n = info.row_len() * info.ty.block_bytes();
@@ -189,12 +194,14 @@ fn the_embedded_model_is_itself_in_every_hugging_face_type() {
     let pool = Compute::new(2).unwrap();
     let ctx = pool.clone().with_isa(Isa::fastest());
     let embedded = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    for (kind, format) in [(Kind::F32, Format::F32), (Kind::F16, Format::F16), (Kind::Bf16, Format::BF16)] {
+    for (kind, ty) in
+        [(Kind::F32, TensorType::F32), (Kind::F16, TensorType::F16), (Kind::Bf16, TensorType::BF16)]
+    {
         let directory = tempfile::tempdir().unwrap();
         let (file, ids) = exported(kind, &directory);
-        let gguf = converted(&embedded, format, &ctx);
+        let gguf = converted(&embedded, encoding(ty), &ctx);
         let stored = |source: &dyn Source| source.tensor("blk.1.ffn_up.weight").unwrap().ty;
-        assert_eq!((stored(&**file), stored(&gguf)), (format.tensor_type(), format.tensor_type()));
+        assert_eq!((stored(&**file), stored(&gguf)), (ty, ty));
         assert_eq!(weight_error(&gguf, &**file, &ctx), 0.0, "{kind:?}");
         let original = logits(&crate::common::transformer(&gguf).unwrap(), &ctx, EXACT, &ids);
         let got = logits(&Transformer::new(Arc::clone(&file)).unwrap(), &ctx, EXACT, &ids);
@@ -220,7 +227,7 @@ fn the_embedded_model_in_mlx_is_off_by_its_rounding_alone() {
         let error = weight_error(&embedded, &**file, &ctx);
         assert!(error > 0.0 && error < largest, "{kind:?}: {error}");
         let got = logits(&Transformer::new(Arc::clone(&file)).unwrap(), &ctx, EXACT, &ids);
-        let gguf = converted(&**file, Format::F32, &ctx);
+        let gguf = converted(&**file, encoding(TensorType::F32), &ctx);
         assert_eq!(weight_error(&gguf, &**file, &ctx), 0.0, "{kind:?}");
         let decoded = logits(&crate::common::transformer(&gguf).unwrap(), &ctx, EXACT, &ids);
         let distance_to = |other: &[f32]| distance(other, &got);

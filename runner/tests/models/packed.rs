@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use halfbyte::model::{ActivationType, Compute, CpuSession, SessionOptions, Transformer};
-use halfbyte::requantize::{Format, Keep, Method, Plan};
+use halfbyte::requantize::{Encoding, Keep, Plan};
 use halfbyte::source;
 use halfbyte_cpu_kernels::Isa;
 use halfbyte_gguf::GgufWriter;
@@ -13,21 +13,13 @@ fn packing_changes_no_bit_of_a_logit() {
     let original = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
     let pool = Compute::new(2).unwrap();
     let ctx = pool.clone();
-    let keep = |pattern: &str, format| Keep { pattern: pattern.to_owned(), format };
-    let mixed = [
-        keep("*attn_v*", Format::Q8_0),
-        keep("*down*", Format::F16),
-        keep("*gate*", Format::Q4_1(Method::Max)),
-    ];
+    let encoding = |name: &str| name.parse::<Encoding>().unwrap();
+    let keep = |pattern: &str, ty| Keep { pattern: pattern.to_owned(), encoding: encoding(ty) };
+    let mixed = [keep("*attn_v*", "q8_0"), keep("*down*", "f16"), keep("*gate*", "q4_1:max")];
     let directory = tempfile::tempdir().unwrap();
-    for (format, keep) in [
-        (Format::Q4_0(Method::Fit), &[][..]),
-        (Format::Q4_1(Method::Max), &[]),
-        (Format::Q8_0, &[]),
-        (Format::Q4_0(Method::Max7), &mixed),
-    ] {
+    for (ty, keep) in [("q4_0:fit", &[][..]), ("q4_1:max", &[]), ("q8_0", &[]), ("q4_0:max7", &mixed)] {
         let path = directory.path().join("model.gguf");
-        let plan = Plan::new(&original, format, keep).unwrap();
+        let plan = Plan::new(&original, encoding(ty), keep).unwrap();
         let mut writer = GgufWriter::create(&path, plan.metadata(), plan.tensors()).unwrap();
         plan.write(ctx.context(), &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
         writer.commit().unwrap();
@@ -46,7 +38,7 @@ fn packing_changes_no_bit_of_a_logit() {
                 // A prompt, then single tokens.
                 for ids in [&[5, 700, 2047, 33, 9, 1][..], &[12], &[800]] {
                     let [expected, got] = sessions.each_mut().map(|s| s.feed(ids).unwrap().to_vec());
-                    assert!(expected == got, "{format:?}, {activations:?}, {isa}");
+                    assert!(expected == got, "{ty}, {activations:?}, {isa}");
                 }
             }
         }

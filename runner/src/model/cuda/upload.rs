@@ -4,12 +4,12 @@ use super::{CudaError, unsupported};
 use crate::model::description::{Activation, Attention, Dense, FeedForward, Linear, Mixer, Norm, RopeId};
 use crate::model::weights::Weights;
 use crate::model::{Description, Error, Transformer};
+use crate::weight_types;
 use half::bf16;
-use halfbyte_cpu_kernels::{Isa, Matrix, Parameters, RopeOrder, Weights as HostWeights};
+use halfbyte_cpu_kernels::{Isa, Matrix, RopeOrder};
 use halfbyte_cuda_driver::DeviceBuffer;
 use halfbyte_cuda_kernels::attention::AttentionParams;
-use halfbyte_cuda_kernels::{Affine, DeviceSampler, DeviceWeights, Kernels};
-use halfbyte_q4::BlockQ4_1;
+use halfbyte_cuda_kernels::{DeviceSampler, DeviceWeights, Kernels};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -282,38 +282,10 @@ fn vector(kernels: &Kernels, values: &[f32]) -> Result<DeviceBuffer<f32>, Error>
 
 /// Matrices of the same inputs, one over the other, as one.
 fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<DeviceWeights, Error> {
+    if let Some(weights) = weight_types::stack(kernels, parts)? {
+        return Ok(weights);
+    }
     let (inputs, outputs) = (parts[0].cols(), parts.iter().map(Matrix::rows).sum());
-    /// The blocks of all parts, if all are of one type.
-    macro_rules! all {
-        ($kind:ident) => {
-            parts
-                .iter()
-                .map(|part| match part.weights() {
-                    HostWeights::$kind(blocks) => Some(blocks),
-                    _ => None,
-                })
-                .collect::<Option<Vec<_>>>()
-                .map(|blocks| blocks.concat())
-        };
-    }
-    if let Some(blocks) = all!(Q4_0) {
-        return Ok(DeviceWeights::from_q4_0(kernels, outputs, inputs, &blocks).map_err(CudaError::from)?);
-    }
-    if let Some(blocks) = all!(Q8_0) {
-        return Ok(DeviceWeights::from_q8_0(kernels, outputs, inputs, &blocks).map_err(CudaError::from)?);
-    }
-    if let Some(blocks) = all!(Q4_1) {
-        let (words, scales, biases) = affine(&blocks);
-        let affine = Affine { bits: 4, group: 32, words: &words, scales: &scales, biases: &biases };
-        return Ok(DeviceWeights::from_affine(kernels, outputs, inputs, &affine).map_err(CudaError::from)?);
-    }
-    if let Some(parts) = all_affine(parts) {
-        let words = parts.iter().map(|part| part.words).collect::<Vec<_>>().concat();
-        let scales = parts.iter().map(|part| part.scales).collect::<Vec<_>>().concat();
-        let biases = parts.iter().map(|part| part.biases).collect::<Vec<_>>().concat();
-        let affine = Affine { words: &words, scales: &scales, biases: &biases, ..parts[0] };
-        return Ok(DeviceWeights::from_affine(kernels, outputs, inputs, &affine).map_err(CudaError::from)?);
-    }
     let mut weights = Vec::with_capacity(outputs * inputs);
     let mut row = vec![0.0; inputs];
     for part in parts {
@@ -323,53 +295,4 @@ fn stacked(kernels: &Kernels, parts: &[Matrix<'_>]) -> Result<DeviceWeights, Err
         }
     }
     Ok(DeviceWeights::from_bf16(kernels, outputs, inputs, &weights).map_err(CudaError::from)?)
-}
-
-/// The parts, if all are MLX affine groups of one size and of 4 bits, with scales and biases in bf16.
-fn all_affine<'a>(parts: &[Matrix<'a>]) -> Option<Vec<Affine<'a>>> {
-    let affine = |part: &Matrix<'a>| match part.weights() {
-        HostWeights::Affine(w) => match (w.bits, w.scales, w.biases) {
-            (4, Parameters::Bf16(scales), Parameters::Bf16(biases)) => {
-                Some(Affine { bits: 4, group: w.group, words: w.codes, scales, biases })
-            }
-            _ => None,
-        },
-        _ => None,
-    };
-    let affine: Vec<_> = parts.iter().map(affine).collect::<Option<_>>()?;
-    affine.iter().all(|part| part.group == affine[0].group).then_some(affine)
-}
-
-/// Q4_1 blocks as MLX has them: eight codes a word, the first lowest.
-fn affine(blocks: &[BlockQ4_1]) -> (Vec<u32>, Vec<bf16>, Vec<bf16>) {
-    let word = |codes: &[u8; 16], first: usize| {
-        // Byte `i` has code `i` in its low half and code `i + 16` in its high half.
-        let code = |i: usize| u32::from(codes[i % 16] >> (4 * (i / 16)) & 15);
-        (0..8).map(|i| code(first + i) << (4 * i)).sum()
-    };
-    let words = blocks.iter().flat_map(|b| [0, 8, 16, 24].map(|first| word(&b.codes, first))).collect();
-    let rounded = |x: half::f16| bf16::from_f32(x.to_f32());
-    let scales = blocks.iter().map(|b| rounded(b.scale)).collect();
-    (words, scales, blocks.iter().map(|b| rounded(b.min)).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use half::f16;
-
-    #[test]
-    fn q4_1_codes_keep_their_order() {
-        // Code `i` of the first block is i / 2, of the second 15 - i / 2.
-        let byte = |i: usize, flip: u8| (((i / 2) as u8) ^ flip) | (((i / 2 + 8) as u8) ^ flip) << 4;
-        let block = |flip| BlockQ4_1 {
-            scale: f16::from_f32(0.5),
-            min: f16::from_f32(-3.0),
-            codes: std::array::from_fn(|i| byte(i, flip)),
-        };
-        let (words, scales, biases) = affine(&[block(0), block(15)]);
-        assert_eq!(words[..4], [0x3322_1100, 0x7766_5544, 0xbbaa_9988, 0xffee_ddcc]);
-        assert_eq!(words[4..], [0xccdd_eeff, 0x8899_aabb, 0x4455_6677, 0x0011_2233]);
-        assert_eq!((scales[1], biases[0]), (bf16::from_f32(0.5), bf16::from_f32(-3.0)));
-    }
 }
