@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
-use halfbyte::generate::{CachedSession, Progress, Request, Stop, generate};
+use halfbyte::generate::{Beginning, CachedSession, Event, FinishReason, Request, generate};
 use halfbyte::model::Ranks;
 use halfbyte::sampler::Sampler;
 use halfbyte_tokenizer::Tokenizer;
@@ -138,28 +138,30 @@ impl Chat<'_> {
         let ids = self.prompt()?;
         let replying = Replying::new();
         let flow = || if replying.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        let request = Request {
-            prompt: &ids,
-            tokenizer: self.tokenizer,
-            decoder: self.tokenizer.text_decoder(),
-            max_tokens: self.args.n.unwrap_or(usize::MAX),
-        };
         let mut reading = Some(Waiting::for_prompt(ids.len()));
-        let reply = generate(&mut self.cache, &mut self.sampler, request, |step| {
-            match step {
-                Progress::Prompt { done, total } if done == total => reading = None,
-                Progress::Prompt { done, .. } => reading.iter().for_each(|reading| reading.show(done)),
-                Progress::Text(text) => output::text(text)?,
-                Progress::Token(_) => {}
+        let mut request = Request {
+            max_tokens: self.args.n.unwrap_or(usize::MAX),
+            beginning: Beginning::Turn,
+            ..Request::new(ids, self.sampler.clone())
+        };
+        let reply = generate(&mut self.cache, self.tokenizer, &mut request, |event| {
+            match event {
+                Event::Prompt { done, total } if done == total => reading = None,
+                Event::Prompt { done, .. } => reading.iter().for_each(|reading| reading.show(*done)),
+                Event::Text(text) => output::text(text)?,
+                _ => {}
             }
             Ok(flow())
-        })?;
+        });
+        // The next reply goes on with the random numbers.
+        self.sampler = request.sampler;
+        let reply = reply?;
         // Where the prompt was stopped.
         drop(reading);
         output::text("\n")?;
-        match reply.stop {
-            Stop::Watcher => note!("[stopped]"),
-            Stop::ContextFull => {
+        match reply.reason {
+            FinishReason::Cancelled => note!("[stopped]"),
+            FinishReason::ContextFull => {
                 let (context, advice) = (self.engine.options.context, self.engine.context_advice());
                 note!("[the context of {context} tokens is full; {advice}]");
             }

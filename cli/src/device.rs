@@ -39,13 +39,14 @@ pub(crate) fn check(global: &GlobalArgs, command: &Command) -> Result<()> {
     let threads = match command {
         Command::Run(_)
         | Command::Chat(_)
+        | Command::Serve(_)
         | Command::Perplexity(_)
         | Command::Kl(_)
         | Command::Profile(_) => false,
         Command::Bench(args) => args.thread_counts.is_some(),
         _ => bail!(
-            "--device {device}: only `run`, `chat`, `perplexity`, `kl`, `bench` and `profile` compute on other devices than the \
-             CPU"
+            "--device {device}: only `run`, `chat`, `serve`, `perplexity`, `kl`, `bench` and `profile` compute on other devices \
+             than the CPU"
         ),
     };
     let of_the_cpu = [

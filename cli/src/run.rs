@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::embedded;
 use anyhow::{Result, bail};
-use halfbyte::generate::{Generation, Progress, Request, Stop, generate};
+use halfbyte::generate::{Event, FinishReason, Generation, Request, generate};
 use halfbyte::model::Ranks;
 use halfbyte::speculate::Drafts;
 use halfbyte_tokenizer::Tokenizer;
@@ -59,35 +59,30 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<Arc<dyn Ran
     let prompt = args.prompt.as_deref().unwrap_or(default);
     let ids = prompt_ids(&tokenizer, prompt, args.special)?;
     engine.require_fit("the prompt", ids.len())?;
-    let mut sampler = sampling::sampler(&args.sampling)?;
+    let sampler = sampling::sampler(&args.sampling)?;
     let draft_gguf = speculation::open_draft_model(&args.speculation)?;
     let draft = speculation::draft_engine(draft_gguf.as_ref(), global, &args.speculation, &tokenizer)?;
     let mut cache = speculation::session(&engine, draft.as_ref(), &args.speculation)?;
-    let request = Request {
-        prompt: &ids,
-        tokenizer: &tokenizer,
-        decoder: tokenizer.continuation_decoder(),
-        max_tokens: args.n,
-    };
-    let mut reading = Some(Waiting::for_prompt(ids.len()));
-    let reply = generate(&mut cache, &mut sampler, request, |step| {
-        match step {
-            Progress::Prompt { done, total } if done == total => {
+    let mut request = Request { max_tokens: args.n, ..Request::new(ids, sampler) };
+    let mut reading = Some(Waiting::for_prompt(request.prompt.len()));
+    let reply = generate(&mut cache, &tokenizer, &mut request, |event| {
+        match event {
+            Event::Prompt { done, total } if done == total => {
                 reading = None;
                 // On a terminal the prompt and its continuation read as one text; in a pipe only the latter is there.
                 if !args.json {
                     show_prompt(prompt);
                 }
             }
-            Progress::Prompt { done, .. } => reading.iter().for_each(|reading| reading.show(done)),
-            Progress::Text(text) if !args.json => output::text(text)?,
-            Progress::Text(_) | Progress::Token(_) => {}
+            Event::Prompt { done, .. } => reading.iter().for_each(|reading| reading.show(*done)),
+            Event::Text(text) if !args.json => output::text(text)?,
+            _ => {}
         }
         Ok(ControlFlow::Continue(()))
     })?;
     if args.json {
         return output::json(&Output {
-            prompt_ids: &ids,
+            prompt_ids: &request.prompt,
             ids: &reply.ids,
             text: &reply.text,
             prompt_tokens_per_second: reply.prompt.per_second(),
@@ -97,7 +92,13 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<Arc<dyn Ran
         });
     }
     output::text("\n")?;
-    report(&engine, &tokenizer, &reply, cache.drafts(), &sampling::summary(&sampler, engine.device.as_ref()));
+    report(
+        &engine,
+        &tokenizer,
+        &reply,
+        cache.drafts(),
+        &sampling::summary(&request.sampler, engine.device.as_ref()),
+    );
     Ok(())
 }
 
@@ -119,15 +120,15 @@ fn report(engine: &Engine, tokenizer: &Tokenizer, reply: &Generation, drafts: Op
     note!("model   {}", engine.name);
     note!("on      {}", engine.summary());
     note!("sampler {sampler}");
-    match (reply.stop, reply.ids.last()) {
-        (Stop::ContextFull, _) => {
+    match (reply.reason, reply.ids.last()) {
+        (FinishReason::ContextFull, _) => {
             note!(
                 "stopped: the context of {} tokens is full; {}",
                 engine.options.context,
                 engine.context_advice()
             );
         }
-        (Stop::EndOfGeneration, Some(&id)) => {
+        (FinishReason::EndOfGeneration, Some(&id)) => {
             note!("stopped: the model ended the text with {}", tokenizer.token_text(id).unwrap_or("a token"));
         }
         _ => {}

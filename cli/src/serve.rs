@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::embedded;
 use anyhow::{Context as _, Result, anyhow, bail};
+use halfbyte::generate::CachedSession;
 use halfbyte_server::{ServeOptions, serve};
 use halfbyte_tokenizer::chat::ChatTemplate;
 use tokio::sync::Notify;
@@ -41,8 +42,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs) -> Result<()> {
         sampling: *sampler.config(),
         ..ServeOptions::new(args.alias.clone().unwrap_or_else(|| served_name(global.model.as_deref())))
     };
-    let sessions = (0..args.slots).map(|_| engine.open(&engine.compute, engine.way()));
-    let sessions = sessions.collect::<Result<_>>()?;
+    let session = |_| Ok(CachedSession::from_box(engine.open(&engine.compute, engine.way())?));
+    let sessions = (0..args.slots).map(session).collect::<Result<_>>()?;
     let listener = listen(&args.host, args.port)?;
     let address = listener.local_addr().context("the address that was listened on")?;
 

@@ -31,30 +31,30 @@ static READER: LazyLock<Reader> =
 pub fn check(data: &[u8]) {
     let Some((form, body)) = data.split_first() else { return };
     let form = if form.is_multiple_of(2) { Form::Chat } else { Form::Text };
-    let mut asked = match READER.read(form, body, 0) {
-        Ok(asked) => asked,
+    let (read_form, mut request) = match READER.read(form, body, 0) {
+        Ok(read) => (read.form, read.request),
         Err(error) => {
             assert!((400..500).contains(&error.status));
             assert!(!error.body.error.message.is_empty());
             return assert!(serde_json::to_string(&error.body).unwrap().contains("\"message\""));
         }
     };
-    assert!(asked.form == form && asked.max_tokens > 0);
-    assert!((1..=CONTEXT).contains(&asked.prompt.len()));
-    assert!(asked.prompt.iter().all(|&id| (id as usize) < TOKENIZER.n_vocab()));
-    let control = asked.prompt.iter().filter(|&&id| TOKENIZER.kind(id) == Some(TokenKind::Control)).count();
+    assert!(read_form == form && request.max_tokens > 0);
+    assert!((1..=CONTEXT).contains(&request.prompt.len()));
+    assert!(request.prompt.iter().all(|&id| (id as usize) < TOKENIZER.n_vocab()));
+    let control = request.prompt.iter().filter(|&&id| TOKENIZER.kind(id) == Some(TokenKind::Control)).count();
     let value: Value = serde_json::from_slice(body).unwrap();
     match form {
         // What the template writes, and no more.
         Form::Chat => assert_eq!(control, 2 * value["messages"].as_array().unwrap().len() + 1),
         Form::Text if value["prompt"][0].is_u64() => {}
         // An empty text is the token that begins one.
-        Form::Text => assert!(control == 0 || asked.prompt == [TOKENIZER.bos_id().unwrap()]),
+        Form::Text => assert!(control == 0 || request.prompt == [TOKENIZER.bos_id().unwrap()]),
     }
     for text in String::from_utf8_lossy(body).split_inclusive(' ') {
-        _ = asked.stops.push(text);
+        _ = request.stops.push(text);
     }
-    _ = asked.stops.finish();
+    _ = request.stops.finish();
 }
 
 /// Requests of both forms with every field, right and wrong.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use halfbyte::generate::{CachedSession, Request, generate};
+use halfbyte::generate::{CachedSession, Event, Request, generate};
 use halfbyte::model::cuda::{CudaModel, CudaOptions, CudaSession};
 use halfbyte::model::{ActivationType, Compute, CpuSession, Error, Sequence, SessionOptions};
 use halfbyte::requantize::Plan;
@@ -344,11 +344,10 @@ fn drafted_replies_are_the_undrafted_ones() {
         let cuda = CudaModel::new(kernels, &model).unwrap();
         let session = || CachedSession::new(CudaSession::new(&cuda, CudaOptions::new(128)).unwrap());
         let reply = |mut cache: CachedSession, config: SamplerConfig| {
-            let mut sampler = Sampler::new(config).unwrap();
-            let decoder = tokenizer.continuation_decoder();
-            let request = Request { prompt: &prompt, tokenizer: &tokenizer, decoder, max_tokens: 40 };
-            let made =
-                generate(&mut cache, &mut sampler, request, |_| Ok(ControlFlow::Continue(()))).unwrap();
+            let sampler = Sampler::new(config).unwrap();
+            let mut request = Request { max_tokens: 40, ..Request::new(prompt.clone(), sampler) };
+            let go = |_: &Event| Ok(ControlFlow::Continue(()));
+            let made = generate(&mut cache, &tokenizer, &mut request, go).unwrap();
             (made.ids, cache.drafts())
         };
         let copied = || Speculation::copied().with_fixed(4);

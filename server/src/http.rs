@@ -1,4 +1,4 @@
-//! Routes: a request in, a job for the scheduler, its reply out.
+//! Routes: a request comes in, goes to the scheduler, and its reply goes out.
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher as _, RandomState};
@@ -21,12 +21,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::admission::{Admission, Place};
+use super::client::Client;
 use super::guard::guard;
 use super::metrics::Metrics;
 use super::response::Envelope;
-use super::scheduler::{Event, Job};
 use super::{ServeOptions, page};
-use crate::requests::{ApiError, Asked, Form, Reader};
+use crate::requests::{ApiError, ApiRequest, Form, Reader};
+use halfbyte::generate::{Event, Request as ReplyRequest};
 use halfbyte_tokenizer::Tokenizer;
 
 /// Threads that parse and tokenize requests. Long requests take at most one of them at a time.
@@ -42,7 +43,7 @@ pub(crate) struct App {
     pub(crate) address: SocketAddr,
     admission: Admission,
     reader: Arc<Reader>,
-    jobs: Sender<Job>,
+    jobs: Sender<(ReplyRequest, Client)>,
     started: u64,
     random: RandomState,
 }
@@ -51,7 +52,7 @@ impl App {
     pub(crate) fn new(
         tokenizer: Arc<Tokenizer>,
         options: ServeOptions,
-        jobs: Sender<Job>,
+        jobs: Sender<(ReplyRequest, Client)>,
         metrics: Arc<Metrics>,
         (slots, context): (usize, usize),
         address: SocketAddr,
@@ -147,9 +148,9 @@ async fn answer(app: Arc<App>, form: Form, request: Request) -> Result<Response,
     // A template or a long text may take some time, during which others are served. The place and the body's memory go
     // along: they are in use until this ends, even if the client leaves.
     let read = move || (reader.read(form, &body.bytes, seed), place);
-    let (asked, place) =
+    let (request, place) =
         tokio::task::spawn_blocking(read).await.map_err(|error| ApiError::internal(error.to_string()))?;
-    app.reply(asked?, place).await
+    app.reply(request?, place).await
 }
 
 async fn models(State(app): State<Arc<App>>) -> Json<Value> {
@@ -196,16 +197,12 @@ impl App {
         model
     }
 
-    /// Queues the job and answers with its reply.
-    async fn reply(&self, asked: Asked, place: Place) -> Result<Response, ApiError> {
-        let Asked { form, stream, include_usage, .. } = asked;
+    /// Queues the request and answers with its reply.
+    async fn reply(&self, request: ApiRequest, place: Place) -> Result<Response, ApiError> {
+        let ApiRequest { form, request, stream, include_usage } = request;
         let (sender, events) = unbounded_channel();
-        // Counted before it can be taken.
-        self.metrics.queued.inc();
-        self.jobs.send(Job { asked, reply: sender, queued: Instant::now(), place }).map_err(|_| {
-            self.metrics.queued.dec();
-            ApiError::internal(NOBODY)
-        })?;
+        let client = Client::new(sender, Arc::clone(&self.metrics), place);
+        self.jobs.send((request, client)).map_err(|_| ApiError::internal(NOBODY))?;
         let prefix = if form == Form::Chat { "chatcmpl" } else { "cmpl" };
         let envelope = Envelope {
             form,
@@ -226,7 +223,8 @@ async fn whole(envelope: &Envelope, mut events: UnboundedReceiver<Event>) -> Res
         match events.recv().await {
             Some(Event::Text(more)) => text.push_str(&more),
             Some(Event::Done(end)) => return Ok(Json(envelope.whole(&text, &end)).into_response()),
-            Some(Event::Failed(message)) => return Err(ApiError::internal(message)),
+            Some(Event::Failed(error)) => return Err(ApiError::internal(error.to_string())),
+            Some(_) => {}
             None => return Err(ApiError::internal(NOBODY)),
         }
     }
@@ -248,7 +246,8 @@ fn streamed(envelope: Envelope, events: UnboundedReceiver<Event>, with_usage: bo
                     last.push("[DONE]".to_owned());
                     (last, None)
                 }
-                Some(Event::Failed(message)) => (failed(message), None),
+                Some(Event::Failed(error)) => (failed(error.to_string()), None),
+                Some(_) => (Vec::new(), Some(events)),
                 None => (failed(NOBODY.to_owned()), None),
             })
         }

@@ -14,24 +14,23 @@
 //! | `GET /` | a page to chat in |
 
 mod admission;
+mod client;
 mod guard;
 mod http;
 mod metrics;
 mod page;
 pub mod requests;
 mod response;
-mod scheduler;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
-use halfbyte::model::Sequence;
+use halfbyte::generate::{CachedSession, Scheduler};
 use halfbyte::sampler::SamplerConfig;
 use halfbyte_tokenizer::Tokenizer;
 use metrics::Metrics;
-use scheduler::Scheduler;
 
 /// How to serve.
 #[derive(Debug, Clone)]
@@ -97,7 +96,7 @@ pub enum ServeError {
 /// # Errors
 /// [`ServeError::NoSlots`], [`ServeError::Metrics`], [`ServeError::Socket`].
 pub fn serve(
-    sessions: Vec<Box<dyn Sequence>>,
+    sessions: Vec<CachedSession>,
     tokenizer: Tokenizer,
     options: ServeOptions,
     listener: TcpListener,
@@ -116,8 +115,8 @@ pub fn serve(
     std::thread::scope(|scope| {
         // The channel ends with the server, and the scheduler with the channel.
         let server = scope.spawn(move || http::run(app, listener, stop));
-        Scheduler::new(sessions, &tokenizer, metrics).run(&jobs);
-        // Owned here, so that it is gone if the scheduler panics: the server then says that nobody computes.
+        Scheduler::new(sessions, &tokenizer).run(&jobs, || metrics.passes.inc());
+        // Owned here, so that it is dropped if the scheduler panics: the server then says that it has stopped computing.
         drop(jobs);
         match server.join() {
             Ok(served) => served.map_err(|source| ServeError::Socket { address, source }),

@@ -6,8 +6,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::scheduler::Finished;
 use crate::requests::{ApiError, Form};
+use halfbyte::generate::{Finish, FinishReason};
 
 /// What every object of one reply says of itself.
 #[derive(Debug, Clone)]
@@ -33,17 +33,21 @@ struct PromptDetails {
     cached_tokens: usize,
 }
 
-fn usage(end: &Finished) -> Usage {
+fn usage(end: &Finish) -> Usage {
+    let usage = end.usage;
     Usage {
-        prompt_tokens: end.prompt_tokens,
-        completion_tokens: end.reply_tokens,
-        total_tokens: end.prompt_tokens + end.reply_tokens,
-        prompt_tokens_details: PromptDetails { cached_tokens: end.reused_tokens },
+        prompt_tokens: usage.prompt_tokens,
+        completion_tokens: usage.reply_tokens,
+        total_tokens: usage.prompt_tokens + usage.reply_tokens,
+        prompt_tokens_details: PromptDetails { cached_tokens: usage.reused_tokens },
     }
 }
 
-fn reason(end: &Finished) -> &'static str {
-    if end.cut_off { "length" } else { "stop" }
+fn reason(end: &Finish) -> &'static str {
+    match end.reason {
+        FinishReason::MaxTokens | FinishReason::ContextFull => "length",
+        _ => "stop",
+    }
 }
 
 impl Envelope {
@@ -64,7 +68,7 @@ impl Envelope {
     }
 
     /// The whole reply.
-    pub(crate) fn whole(&self, text: &str, end: &Finished) -> Value {
+    pub(crate) fn whole(&self, text: &str, end: &Finish) -> Value {
         let mut choice = json!({ "index": 0, "logprobs": null, "finish_reason": reason(end) });
         match self.form {
             Form::Chat => {
@@ -89,12 +93,12 @@ impl Envelope {
     }
 
     /// The end of the reply.
-    pub(crate) fn closing(&self, end: &Finished) -> Value {
+    pub(crate) fn closing(&self, end: &Finish) -> Value {
         self.chunk(&json!({}), "", Some(reason(end)))
     }
 
     /// The numbers of tokens, in an object without choices.
-    pub(crate) fn usage(&self, end: &Finished) -> Value {
+    pub(crate) fn usage(&self, end: &Finish) -> Value {
         let mut object = self.object(true, &json!([]));
         object["usage"] = json!(usage(end));
         object

@@ -191,9 +191,9 @@ fn options_of_the_cpu_are_refused_on_a_device_and_the_other_way_round() {
         }
         refused(&["bench", "-t", "1"], "-t");
         refused(&[&kl[..], &["--base-activations", "f32"]].concat(), "--base-activations");
-        for command in [&["serve"][..], &["tokenize"], &["logits", "--ids", "1"], &["doctor"]] {
+        for command in [&["tokenize"][..], &["logits", "--ids", "1"], &["doctor"]] {
             let error = run(&[command, &["--device", device]].concat()).error();
-            let expected = "only `run`, `chat`, `perplexity`, `kl`, `bench` and `profile` compute on other devices than the CPU";
+            let expected = "only `run`, `chat`, `serve`, `perplexity`, `kl`, `bench` and `profile` compute on other devices than the CPU";
             assert_eq!(error, format!("--device {device}: {expected}"), "{command:?}");
         }
     }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{halfbyte, interrupt};
+use crate::support::{halfbyte, interrupt, run};
 use serde_json::{Value, json};
 
 /// The program while it serves.
@@ -77,6 +77,31 @@ fn a_model_without_a_template_is_served_by_name_with_a_warning() {
     let messages = json!({ "messages": [{ "role": "user", "content": "A" }] });
     let (status, answer) = serving.post("/v1/chat/completions", &messages);
     assert_eq!((status, &answer["error"]["code"]), (400, &json!("no_chat_template")), "{answer}");
+}
+
+/// Other devices take the same way: slots, prompts in parts beside replies, tokens chosen on the device and here.
+#[test]
+fn replies_are_made_on_the_device() {
+    let device = ["--device", "cuda-emulator", "--ctx", "64"];
+    let alone = |prompt: &str, sampling: [&str; 2]| {
+        let args = [&["run", "--prompt", prompt, "-n", "3", "--json"], &sampling[..], &device[..]].concat();
+        run(&args).json()["text"].clone()
+    };
+    let expected =
+        [alone("The captain looked", ["--temperature", "0"]), alone("Once upon a time", ["--seed", "7"])];
+    let serving = Serving::start(&[&["--slots", "2"], &device[..]].concat());
+    let requests = [
+        json!({ "prompt": "The captain looked", "max_tokens": 3, "temperature": 0 }),
+        json!({ "prompt": "Once upon a time", "max_tokens": 3, "seed": 7 }),
+    ];
+    let replies: Vec<(u16, Value)> = std::thread::scope(|scope| {
+        let post = |request| scope.spawn(|| serving.post("/v1/completions", request));
+        let threads: Vec<_> = requests.iter().map(post).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for ((status, answer), expected) in replies.iter().zip(expected) {
+        assert_eq!((*status, &answer["choices"][0]["text"]), (200, &expected), "{answer}");
+    }
 }
 
 #[cfg(unix)]

@@ -84,8 +84,8 @@ impl Speculation {
         self.drafts
     }
 
-    /// A draft of at most `most` tokens for what comes after `ids`.
-    pub(crate) fn draft(&mut self, ids: &[u32], most: usize) -> Result<Draft, model::Error> {
+    /// A draft of at most `most` tokens for what comes after `ids`, all of them below `n_vocab`.
+    pub(crate) fn draft(&mut self, ids: &[u32], most: usize, n_vocab: usize) -> Result<Draft, model::Error> {
         if let Some(model) = &mut self.model {
             // Up to the last drafted token but one has to fit.
             let room = (model.context() + 1).saturating_sub(ids.len());
@@ -93,7 +93,11 @@ impl Speculation {
                 Some(n) => n.min(most).min(room),
                 None => self.pricing.choose(0, most.min(room)),
             };
-            return Ok(Draft { ids: continuation(model, ids, n)?, kind: 0 });
+            let mut ids = continuation(model, ids, n)?;
+            // Another model may have more tokens.
+            let known = ids.iter().take_while(|&&id| (id as usize) < n_vocab).count();
+            ids.truncate(known);
+            return Ok(Draft { ids, kind: 0 });
         }
         let Some(found) = lookup::find(ids) else { return Ok(Draft::default()) };
         let kind = match found.length {

@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::ControlFlow;
 
-use halfbyte::generate::{CachedSession, GenerateError, Generation, Progress, Request, Stop, generate};
+use halfbyte::generate::{CachedSession, Event, FinishReason, GenerateError, Generation, Request, generate};
 use halfbyte::model::{Compute, CpuSession, SessionOptions, Transformer};
 use halfbyte::sampler::{Sampler, SamplerConfig};
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
@@ -27,12 +27,12 @@ fn greedy() -> Sampler {
     Sampler::new(SamplerConfig::greedy()).unwrap()
 }
 
-fn request<'a>(tokenizer: &'a Tokenizer, prompt: &'a [u32], max_tokens: usize) -> Request<'a> {
-    Request { prompt, tokenizer, decoder: tokenizer.continuation_decoder(), max_tokens }
+fn request(prompt: &[u32], max_tokens: usize) -> Request {
+    Request { max_tokens, ..Request::new(prompt.to_vec(), greedy()) }
 }
 
 fn reply(cache: &mut CachedSession, tokenizer: &Tokenizer, prompt: &[u32], n: usize) -> Generation {
-    generate(cache, &mut greedy(), request(tokenizer, prompt, n), |_| Ok(GO)).unwrap()
+    generate(cache, tokenizer, &mut request(prompt, n), |_| Ok(GO)).unwrap()
 }
 
 fn prompt(tokenizer: &Tokenizer) -> Vec<u32> {
@@ -68,30 +68,36 @@ fn a_context_reused_gives_the_bits_of_a_new_one() {
 fn every_reason_to_stop() {
     with_model(|session, tokenizer| {
         let prompt = prompt(tokenizer);
-        assert_eq!(reply(&mut session(256, 256), tokenizer, &prompt, 3).stop, Stop::MaxTokens);
+        assert_eq!(reply(&mut session(256, 256), tokenizer, &prompt, 3).reason, FinishReason::MaxTokens);
         let none = reply(&mut session(256, 256), tokenizer, &prompt, 0);
-        assert_eq!((none.stop, none.ids.len(), none.decode.per_second()), (Stop::MaxTokens, 0, None));
+        assert_eq!(
+            (none.reason, none.ids.len(), none.decode.per_second()),
+            (FinishReason::MaxTokens, 0, None)
+        );
 
         let full = reply(&mut session(prompt.len() + 2, 256), tokenizer, &prompt, 99);
-        assert_eq!((full.stop, full.ids.len()), (Stop::ContextFull, 3));
+        assert_eq!((full.reason, full.ids.len()), (FinishReason::ContextFull, 3));
         assert_eq!(full.ids, reply(&mut session(256, 256), tokenizer, &prompt, 3).ids);
 
         // The watcher, in the prompt and in the reply.
         let (mut cache, mut steps) = (session(256, 4), Vec::new());
-        let stopped = generate(&mut cache, &mut greedy(), request(tokenizer, &prompt, 9), |step| {
-            steps.push(matches!(step, Progress::Prompt { done: 8, .. }));
+        let stopped = generate(&mut cache, tokenizer, &mut request(&prompt, 9), |step| {
+            steps.push(matches!(step, Event::Prompt { done: 8, .. }));
             Ok(if steps.len() == 2 { ControlFlow::Break(()) } else { GO })
         })
         .unwrap();
-        assert_eq!((stopped.stop, stopped.ids.len(), steps), (Stop::Watcher, 0, vec![false, true]));
+        assert_eq!(
+            (stopped.reason, stopped.ids.len(), steps),
+            (FinishReason::Cancelled, 0, vec![false, true])
+        );
         assert_eq!(cache.ids(), &prompt[..8]);
         let mut tokens = 0;
-        let stopped = generate(&mut cache, &mut greedy(), request(tokenizer, &prompt, 9), |step| {
-            tokens += usize::from(matches!(step, Progress::Token(_)));
+        let stopped = generate(&mut cache, tokenizer, &mut request(&prompt, 9), |step| {
+            tokens += usize::from(matches!(step, Event::Token(_)));
             Ok(if tokens == 2 { ControlFlow::Break(()) } else { GO })
         })
         .unwrap();
-        assert_eq!((stopped.stop, stopped.ids.len()), (Stop::Watcher, 2));
+        assert_eq!((stopped.reason, stopped.ids.len()), (FinishReason::Cancelled, 2));
     });
 }
 
@@ -108,7 +114,7 @@ fn the_token_that_ends_a_reply_is_an_id_without_text() {
         let ending = Tokenizer::new(&TokenizerSpec { eos_id: Some(eos), ..spec }).unwrap();
         let mut cache = session(256, 256);
         let ended = reply(&mut cache, &ending, &prompt, 9);
-        assert_eq!((ended.stop, &ended.ids[..]), (Stop::EndOfGeneration, &open.ids[..=at]));
+        assert_eq!((ended.reason, &ended.ids[..]), (FinishReason::EndOfGeneration, &open.ids[..=at]));
         assert_eq!(cache.ids(), [&prompt[..], &open.ids[..at]].concat());
         let mut decoder = tokenizer.continuation_decoder();
         let text: String = open.ids[..at].iter().map(|&id| decoder.push(id).unwrap().to_owned()).collect();
@@ -122,24 +128,22 @@ fn what_cannot_be_done_is_an_error_and_changes_nothing() {
         let prompt = prompt(tokenizer);
         let mut cache = session(8, 256);
         cache.feed(&prompt[..2]).unwrap();
-        let error =
-            generate(&mut cache, &mut greedy(), request(tokenizer, &prompt, 1), |_| Ok(GO)).unwrap_err();
+        let error = generate(&mut cache, tokenizer, &mut request(&prompt, 1), |_| Ok(GO)).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("the prompt is {} tokens long, the context holds 8", prompt.len())
         );
-        let error = generate(&mut cache, &mut greedy(), request(tokenizer, &[], 1), |_| Ok(GO)).unwrap_err();
+        let error = generate(&mut cache, tokenizer, &mut request(&[], 1), |_| Ok(GO)).unwrap_err();
         assert!(error.to_string().starts_with("no tokens to feed"), "{error}");
         assert!(cache.feed(&[1, 2, 9999]).is_err());
         assert!(cache.feed(&prompt[..7]).is_err());
         assert_eq!((cache.ids(), cache.room()), (&prompt[..2], 6));
 
-        let error =
-            generate(&mut cache, &mut greedy(), request(tokenizer, &prompt[..4], 3), |step| match step {
-                Progress::Prompt { .. } => Ok(GO),
-                _ => Err(io::ErrorKind::BrokenPipe.into()),
-            })
-            .unwrap_err();
+        let error = generate(&mut cache, tokenizer, &mut request(&prompt[..4], 3), |step| match step {
+            Event::Prompt { .. } => Ok(GO),
+            _ => Err(io::ErrorKind::BrokenPipe.into()),
+        })
+        .unwrap_err();
         assert!(matches!(error, GenerateError::Output(e) if e.kind() == io::ErrorKind::BrokenPipe));
     });
 }

@@ -20,6 +20,7 @@ mod hub;
 mod hub_support;
 mod packed;
 mod ranks;
+mod scheduler;
 mod smollm2_model;
 mod source_hostile;
 mod source_support;

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use halfbyte::generate::{CachedSession, Generation, Progress, Request, Stop, generate};
+use halfbyte::generate::{CachedSession, Event, FinishReason, Generation, Request, generate};
 use halfbyte::model::{Compute, CpuSession, SessionOptions, Transformer};
 use halfbyte::sampler::{Sampler, SamplerConfig};
 use halfbyte::speculate::{MOST, Speculation};
@@ -61,20 +61,20 @@ fn reply(
     max_tokens: usize,
     stop: &str,
 ) -> (Generation, String) {
-    let decoder = setup.tokenizer.continuation_decoder();
-    let request = Request { prompt, tokenizer: setup.tokenizer, decoder, max_tokens };
+    let mut request = Request { max_tokens, ..Request::new(prompt.to_vec(), sampler.clone()) };
     let (mut text, mut told) = (String::new(), String::new());
-    let made = generate(cache, sampler, request, |step| {
-        if !matches!(step, Progress::Prompt { .. }) {
+    let made = generate(cache, setup.tokenizer, &mut request, |step| {
+        if !matches!(step, Event::Prompt { .. }) {
             told += &format!("{step:?};");
         }
-        if let Progress::Text(part) = step {
+        if let Event::Text(part) = step {
             text += part;
         }
         let stopped = !stop.is_empty() && text.contains(stop);
         Ok(if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })
     .unwrap();
+    *sampler = request.sampler;
     (made, told)
 }
 
@@ -85,18 +85,22 @@ fn same_replies(
     context: usize,
     max_tokens: usize,
     stop: &str,
-) -> Vec<Stop> {
+) -> Vec<FinishReason> {
     let mut stops = Vec::new();
     for sampler in samplers() {
         let (mut plain, mut plain_sampler) = (setup.session(context), sampler.clone());
         let (first, first_told) = reply(&mut plain, setup, &mut plain_sampler, prompt, max_tokens, stop);
         let (second, _) = reply(&mut plain, setup, &mut plain_sampler, &prompt[1..], 5, "");
-        stops.push(first.stop);
+        stops.push(first.reason);
         for (name, mut cache) in setup.drafting(context) {
             let case = (name, sampler.config().temperature, max_tokens, stop);
             let mut sampler = sampler.clone();
             let (got, told) = reply(&mut cache, setup, &mut sampler, prompt, max_tokens, stop);
-            assert_eq!((&got.ids, &got.text, got.stop), (&first.ids, &first.text, first.stop), "{case:?}");
+            assert_eq!(
+                (&got.ids, &got.text, got.reason),
+                (&first.ids, &first.text, first.reason),
+                "{case:?}"
+            );
             assert_eq!(told, first_told, "{case:?}");
             assert_eq!(got.decode.tokens, first.decode.tokens, "{case:?}");
             // The context holds the prompt and the reply but its last token.
@@ -118,7 +122,7 @@ fn drafted_replies_are_the_undrafted_ones_on_the_embedded_model() {
         // At the context's end, with every number of tokens left.
         for room in [0, 1, 4] {
             let stops = same_replies(setup, &prompt, prompt.len() + room, 99, "");
-            assert_eq!(stops[0], Stop::ContextFull, "{room}");
+            assert_eq!(stops[0], FinishReason::ContextFull, "{room}");
         }
         // A text that ends the reply half-way through a window.
         for stop in [" the", "oo"] {

@@ -1,24 +1,23 @@
 //! What clients of OpenAI's API ask for: bodies of requests, read and checked up to the point where a model is needed.
 //!
 //! ```text
-//! body -> fields -> chat template -> tokens -> length, sampler, stop strings -> Asked
+//! body -> fields -> chat template -> tokens -> length, sampler, stop strings -> ApiRequest
 //!   '-------'-----------'--------------'-----------'-> ApiError, which says what was expected
 //! ```
 //!
-//! No socket is needed for it, nor the feature `serve`, whose server reads its requests here.
+//! This needs no socket.
 
 mod body;
 mod error;
-mod stops;
 
 pub use error::{ApiError, ErrorBody, ErrorFields};
-pub use stops::{Passed, Stops};
 
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 
 use body::{ChatRequest, Common, Prompt, TextRequest};
+use halfbyte::generate::{Beginning, Request, StopStrings};
 use halfbyte::sampler::{Sampler, SamplerConfig};
 use halfbyte_tokenizer::chat::{ChatError, ChatOptions, ChatTemplate, Message};
 use halfbyte_tokenizer::{Special, Tokenizer};
@@ -34,17 +33,12 @@ pub enum Form {
 
 /// A request that can be answered.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ApiRequest {
     /// What kind it is.
     pub form: Form,
-    /// At least one token and no more than a context holds, all of them the model's.
-    pub prompt: Vec<u32>,
-    /// As the request wants it, or the reader does.
-    pub sampler: Sampler,
-    /// At least 1.
-    pub max_tokens: usize,
-    /// The texts that end the reply.
-    pub stops: Stops,
+    /// What the scheduler makes the reply from. The prompt has at least one token and no more than a context holds, all of
+    /// them the model's; at least one token is to be made.
+    pub request: Request,
     /// Whether the reply comes in pieces.
     pub stream: bool,
     /// Whether these end with the numbers of tokens.
@@ -88,19 +82,19 @@ impl Reader {
     ///
     /// # Errors
     /// What is wrong with it, with a status from 400 to 499.
-    pub fn read(&self, form: Form, body: &[u8], seed: u64) -> Result<Asked, ApiError> {
+    pub fn read(&self, form: Form, body: &[u8], seed: u64) -> Result<ApiRequest, ApiError> {
         match form {
             Form::Chat => {
                 let request: ChatRequest = parse(body)?;
                 self.check_model(&request.common)?;
                 let (messages, max_tokens) = (request.messages()?, request.max_tokens()?);
-                self.asked(form, self.render(&messages)?, &request.common, max_tokens, seed)
+                self.checked(form, self.render(&messages)?, &request.common, max_tokens, seed)
             }
             Form::Text => {
                 let request: TextRequest = parse(body)?;
                 self.check_model(&request.common)?;
                 let (prompt, max_tokens) = (request.prompt()?, request.max_tokens()?);
-                self.asked(form, self.encode(prompt)?, &request.common, max_tokens, seed)
+                self.checked(form, self.encode(prompt)?, &request.common, max_tokens, seed)
             }
         }
     }
@@ -161,14 +155,14 @@ impl Reader {
         Ok(ids)
     }
 
-    fn asked(
+    fn checked(
         &self,
         form: Form,
         mut prompt: Vec<u32>,
         common: &Common,
         max_tokens: Option<usize>,
         seed: u64,
-    ) -> Result<Asked, ApiError> {
+    ) -> Result<ApiRequest, ApiError> {
         let field = if form == Form::Chat { "messages" } else { "prompt" };
         if prompt.is_empty() {
             // An empty text is the token that begins one.
@@ -184,12 +178,15 @@ impl Reader {
         }
         let config = common.sampling(self.sampling, seed)?;
         let sampler = Sampler::new(config).map_err(|error| ApiError::new(400, None, error.to_string()))?;
-        Ok(Asked {
+        let beginning = match form {
+            Form::Chat => Beginning::Turn,
+            Form::Text => Beginning::Continuation,
+        };
+        let max_tokens = max_tokens.unwrap_or(usize::MAX);
+        let stops = StopStrings::new(common.stops()?);
+        Ok(ApiRequest {
             form,
-            prompt,
-            sampler,
-            max_tokens: max_tokens.unwrap_or(usize::MAX),
-            stops: Stops::new(common.stops()?),
+            request: Request { prompt, sampler, max_tokens, stops, beginning },
             stream: common.stream == Some(true),
             include_usage: common.include_usage(),
         })

@@ -29,14 +29,9 @@ fn alone(text: &str, config: SamplerConfig, n: usize, context: usize) -> Generat
     let tokenizer = tokenizer();
     let mut cache = CachedSession::new(session(context));
     let prompt = tokenizer.encode_prompt(text, Special::Off).unwrap();
-    let request = Request {
-        prompt: &prompt,
-        tokenizer: &tokenizer,
-        decoder: tokenizer.continuation_decoder(),
-        max_tokens: n,
-    };
-    let mut sampler = Sampler::new(config).unwrap();
-    generate(&mut cache, &mut sampler, request, |_| Ok(ControlFlow::Continue(()))).unwrap()
+    let sampler = Sampler::new(config).unwrap();
+    let mut request = Request { max_tokens: n, ..Request::new(prompt, sampler) };
+    generate(&mut cache, &tokenizer, &mut request, |_| Ok(ControlFlow::Continue(()))).unwrap()
 }
 
 fn start(slots: usize) -> Server {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use halfbyte::model::{Compute, CpuSession, Sequence, SessionOptions, Transformer};
+use halfbyte::generate::CachedSession;
+use halfbyte::model::{Compute, CpuSession, SessionOptions, Transformer};
 use halfbyte::source;
 use halfbyte_server::{ServeError, ServeOptions, serve};
 use halfbyte_tokenizer::{Tokenizer, TokenizerSpec};
@@ -64,7 +65,7 @@ impl Server {
             let first = session(context);
             let (model, compute) = (first.model(), Compute::new(2).unwrap());
             let session = |_| CpuSession::new(model, &compute, first.options()).unwrap();
-            let sessions = (0..slots).map(|n| Box::new(session(n)) as Box<dyn Sequence>).collect();
+            let sessions = (0..slots).map(|n| CachedSession::new(session(n))).collect();
             serve(sessions, tokenizer, options, listener, async move { stopped.notified().await })
         });
         Self { address, stop, thread: Some(thread) }

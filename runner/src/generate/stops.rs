@@ -4,23 +4,23 @@
 ///
 /// A stop string may come in pieces, so an end of the text that could be the start of one is held back.
 #[derive(Clone, Debug, Default)]
-pub struct Stops {
+pub struct StopStrings {
     stops: Vec<String>,
     /// Text not passed on yet; no stop string is in it.
     held: String,
 }
 
-/// What came out of a piece of text.
+/// What can be passed on of the text so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Passed {
-    /// To be passed on: all that no stop string can begin in.
+    /// The reply goes on after this text, in which no stop string can begin.
     Text(String),
     /// The last text of the reply: a stop string follows it.
     Last(String),
 }
 
-impl Stops {
-    /// Empty strings stop nothing.
+impl StopStrings {
+    /// The strings that end a reply. Empty ones are left out.
     pub fn new(stops: Vec<String>) -> Self {
         Self { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
     }
@@ -37,7 +37,7 @@ impl Stops {
         Passed::Text(std::mem::replace(&mut self.held, rest))
     }
 
-    /// The reply has ended otherwise: what was held back is part of it.
+    /// Gives what was held back: the reply has ended, so that it is part of it.
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
@@ -55,7 +55,7 @@ mod tests {
 
     /// All that is passed on of a text in pieces, and whether it was stopped.
     fn through(stops: &[&str], pieces: &[&str]) -> (String, bool) {
-        let mut stops = Stops::new(stops.iter().map(|s| (*s).to_owned()).collect());
+        let mut stops = StopStrings::new(stops.iter().map(|s| (*s).to_owned()).collect());
         let mut out = String::new();
         for piece in pieces {
             match stops.push(piece) {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn nothing_waits_that_no_stop_begins_with() {
-        let mut stops = Stops::new(vec!["###".to_owned()]);
+        let mut stops = StopStrings::new(vec!["###".to_owned()]);
         assert_eq!(stops.push("text #"), Passed::Text("text ".to_owned()));
         assert_eq!(stops.push("1"), Passed::Text("#1".to_owned()));
     }
