@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 
 use crate::embedded;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use halfbyte::generate::{Generation, Progress, Request, Stop, generate};
 use halfbyte::model::Ranks;
 use halfbyte::speculate::Drafts;
@@ -13,12 +13,13 @@ use serde::Serialize;
 
 use super::args::{GlobalArgs, RunArgs};
 use super::engine::{self, Engine};
-use super::output::{self, note};
+use super::output::{self, escaped, note};
 use super::progress::Waiting;
+use super::prompt;
 use super::ranks::agreed;
 use super::sampling;
+use super::signals::{self, Work};
 use super::speculation;
-use super::tokenize::special;
 
 /// What other models than the embedded one are given to go on with.
 const PROMPT: &str = "Once upon a time";
@@ -38,25 +39,25 @@ struct Output<'a> {
     accepted: Option<usize>,
 }
 
-/// The ids of a prompt. An empty one is the token that begins a text, if the model names it.
-pub(crate) fn prompt_ids(tokenizer: &Tokenizer, prompt: &str, with_special: bool) -> Result<Vec<u32>> {
-    let ids = tokenizer.encode_prompt(prompt, special(with_special))?;
-    match tokenizer.bos_id() {
-        _ if !ids.is_empty() => Ok(ids),
-        Some(bos) => Ok(vec![bos]),
-        None => {
-            bail!("the prompt is empty, and the model names no token that begins a text: give it some text")
-        }
-    }
+/// The prompt, if none is given.
+fn default_prompt(global: &GlobalArgs) -> &'static str {
+    if global.model.is_some() { PROMPT } else { embedded::PROMPT }
+}
+
+/// `halfbyte run --show-prompt`.
+pub(crate) fn show_prompt(global: &GlobalArgs, args: &RunArgs) -> Result<()> {
+    let gguf = engine::open(global.model.as_deref())?;
+    let tokenizer = engine::tokenizer(global, &*gguf)?;
+    let text = prompt::read(&args.prompt)?.unwrap_or_else(|| default_prompt(global).to_owned());
+    prompt::show(&text, &prompt::ids(&tokenizer, &text, args.special)?, args.json)
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<&dyn Ranks>) -> Result<()> {
     let gguf = agreed(ranks, engine::load(global), |_| "")?;
     let loaded = Engine::with_tokenizer(&gguf, global, ranks);
     let (engine, tokenizer) = agreed(ranks, loaded, |(engine, _)| engine.mark())?;
-    let default = if global.model.is_some() { PROMPT } else { embedded::PROMPT };
-    let prompt = args.prompt.as_deref().unwrap_or(default);
-    let ids = prompt_ids(&tokenizer, prompt, args.special)?;
+    let prompt = prompt::read(&args.prompt)?.unwrap_or_else(|| default_prompt(global).to_owned());
+    let ids = prompt::ids(&tokenizer, &prompt, args.special)?;
     engine.require_fit("the prompt", ids.len())?;
     let mut sampler = sampling::sampler(&args.sampling)?;
     let draft_gguf = speculation::open_draft_model(&args.speculation)?;
@@ -68,6 +69,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<&dyn Ranks>
         decoder: tokenizer.continuation_decoder(),
         max_tokens: args.n,
     };
+    signals::stop_work(false)?;
+    let work = Work::new();
     let mut reading = Some(Waiting::for_prompt(ids.len()));
     let reply = generate(&mut cache, &mut sampler, request, |step| {
         match step {
@@ -75,15 +78,21 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<&dyn Ranks>
                 reading = None;
                 // On a terminal the prompt and its continuation read as one text; in a pipe only the latter is there.
                 if !args.json {
-                    show_prompt(prompt);
+                    echo_prompt(&prompt);
                 }
             }
             Progress::Prompt { done, .. } => reading.iter().for_each(|reading| reading.show(done)),
-            Progress::Text(text) if !args.json => output::text(text)?,
+            Progress::Text(text) if !args.json => output::reply(text)?,
             Progress::Text(_) | Progress::Token(_) => {}
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(if work.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
+    // Where the prompt was stopped.
+    drop(reading);
+    if let Some(signal) = work.stopped_by() {
+        signals::end_by(signal);
+    }
+    drop(work);
     if args.json {
         return output::json(&Output {
             prompt_ids: &ids,
@@ -100,9 +109,10 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<&dyn Ranks>
     Ok(())
 }
 
-fn show_prompt(prompt: &str) {
+/// Shows the prompt on stderr, in front of its continuation.
+fn echo_prompt(prompt: &str) {
     let mut stderr = io::stderr().lock();
-    let _ = write!(stderr, "{prompt}");
+    let _ = write!(stderr, "{}", escaped(prompt));
     if !(io::stdout().is_terminal() && io::stderr().is_terminal()) {
         let _ = writeln!(stderr);
     }
@@ -132,6 +142,7 @@ fn report(
                 engine.context_advice()
             );
         }
+        (Stop::Watcher, _) => note!("stopped: by a signal"),
         (Stop::EndOfGeneration, Some(&id)) => {
             note!("stopped: the model ended the text with {}", tokenizer.token_text(id).unwrap_or("a token"));
         }

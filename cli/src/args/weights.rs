@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::parse_positive;
+use super::{parse_count, parse_positive};
 
 const QUANTIZE_HELP: &str = "\
 Examples:
@@ -189,7 +189,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
     /// Tokens of the text to use
-    #[arg(long, value_name = "N", default_value_t = 2048, requires = "text")]
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = parse_count, requires = "text")]
     pub(crate) tokens: usize,
     /// One JSON object on stdout
     #[arg(long)]
