@@ -11,12 +11,14 @@ use halfbyte_tokenizer::Tokenizer;
 use halfbyte_tokenizer::chat::{ChatError, ChatOptions, ChatTemplate, Message, Role};
 
 use super::args::{ChatArgs, GlobalArgs};
-use super::console::{self, Console, Input, Replying};
+use super::console::{Console, Input};
 use super::engine::{self, Engine};
 use super::output::{self, note};
 use super::progress::Waiting;
+use super::prompt;
 use super::ranks::agreed;
 use super::sampling;
+use super::signals::{self, Signal, Work};
 use super::speculation;
 
 const HELP: &str = "\
@@ -24,7 +26,8 @@ const HELP: &str = "\
 /reset        forget the conversation, but not the system text
 /help         this list
 /exit         end (so does Ctrl-D)
-Ctrl-C stops a reply, or clears the line. A space in front sends a line that begins with a slash.";
+Ctrl-C stops a reply, or clears the line. Other lines that begin with a slash are sent as they are; a space in front
+sends a line that is a command.";
 
 /// What can be done where a template can't be used.
 const WITHOUT_TEMPLATE: &str =
@@ -38,7 +41,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<Arc<dyn Ra
         .map_err(|error| anyhow!("{} can't chat: {error}; {WITHOUT_TEMPLATE}", engine.name))?;
     let sampler = sampling::sampler(&args.sampling)?;
     let mut console = Console::new(args.history.as_deref())?;
-    console::handle_interrupts(console.is_interactive())?;
+    signals::stop_work(console.is_interactive())?;
     note!("{}: {}, {}", engine.name, engine.summary(), sampling::summary(&sampler, engine.device.as_ref()));
     if console.is_interactive() {
         note!("/help lists the commands, Ctrl-D ends.");
@@ -57,9 +60,52 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<Arc<dyn Ra
         messages: Vec::new(),
     };
     chat.reset(args.system.as_deref());
+    if args.prompt.is_given() {
+        return chat.turn(&prompt::read(&args.prompt)?.unwrap_or_default());
+    }
     let ended = chat.converse(&mut console);
     console.save()?;
     ended
+}
+
+/// `halfbyte chat --show-prompt`: one message as the model would read it.
+pub(crate) fn show_prompt(global: &GlobalArgs, args: &ChatArgs) -> Result<()> {
+    let gguf = engine::open(global.model.as_deref())?;
+    let tokenizer = engine::tokenizer(global, &**gguf)?;
+    let name = engine::model_name(global.model.as_deref());
+    let template = ChatTemplate::new(&tokenizer).map_err(|error| anyhow!("{name} can't chat: {error}"))?;
+    let Some(message) = prompt::read(&args.prompt)? else {
+        bail!("--show-prompt: expected a message, from --prompt, --prompt-file or stdin");
+    };
+    let system = args.system.as_deref().map(Message::system);
+    let messages: Vec<_> = system.into_iter().chain([Message::user(message)]).collect();
+    let prompt = template.prompt(&tokenizer, &messages, &ChatOptions::default())?;
+    prompt::show(&prompt.text, &prompt.ids, args.json)
+}
+
+/// A line that is not for the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Command<'a> {
+    Exit,
+    Help,
+    Reset,
+    System(&'a str),
+}
+
+impl<'a> Command<'a> {
+    /// The command that `line` is. A line that begins with a slash and another word is text, such as `/no_think Hello`, which
+    /// some models take as an instruction, or a path.
+    fn parse(line: &'a str) -> Option<Self> {
+        let line = line.strip_prefix('/')?.trim_end();
+        let (name, text) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        match (name, text.trim()) {
+            ("exit" | "quit", "") => Some(Self::Exit),
+            ("help", "") => Some(Self::Help),
+            ("reset", "") => Some(Self::Reset),
+            ("system", text) => Some(Self::System(text)),
+            _ => None,
+        }
+    }
 }
 
 struct Chat<'a> {
@@ -82,12 +128,15 @@ impl Chat<'_> {
                 Input::Cancelled => continue,
                 Input::End => return Ok(()),
             };
-            let done = match line.strip_prefix('/') {
-                Some(command) if matches!(command.trim(), "exit" | "quit") => return Ok(()),
-                Some(command) => self.command(command.trim()),
+            let done = match Command::parse(&line) {
+                Some(Command::Exit) => return Ok(()),
+                Some(command) => self.command(command),
                 None if line.trim().is_empty() => Ok(()),
                 None => self.turn(&line),
             };
+            if signals::ended_by().is_some() {
+                return done;
+            }
             match done {
                 Err(error) if console.is_interactive() && !output::is_closed_pipe(&error) => {
                     note!("error: {error:#}");
@@ -97,22 +146,21 @@ impl Chat<'_> {
         }
     }
 
-    fn command(&mut self, command: &str) -> Result<()> {
-        let (name, text) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
-        match (name, text.trim()) {
-            ("help", _) => note!("{HELP}"),
-            ("reset", _) => {
+    fn command(&mut self, command: Command<'_>) -> Result<()> {
+        match command {
+            Command::Exit => {}
+            Command::Help => note!("{HELP}"),
+            Command::Reset => {
                 let system =
                     self.messages.first().filter(|m| m.role == Role::System).map(|m| m.content.clone());
                 self.reset(system.as_deref());
                 note!("The conversation starts anew.");
             }
-            ("system", "") => bail!("/system needs a text"),
-            ("system", text) => {
+            Command::System("") => bail!("/system needs a text"),
+            Command::System(text) => {
                 self.reset(Some(text));
                 note!("The conversation starts anew, with this system text.");
             }
-            _ => bail!("there is no command /{name}; /help lists them"),
         }
         Ok(())
     }
@@ -136,8 +184,8 @@ impl Chat<'_> {
 
     fn reply(&mut self) -> Result<String> {
         let ids = self.prompt()?;
-        let replying = Replying::new();
-        let flow = || if replying.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let work = Work::new();
+        let flow = || if work.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let mut reading = Some(Waiting::for_prompt(ids.len()));
         let mut request = Request {
             max_tokens: self.args.n.unwrap_or(usize::MAX),
@@ -148,7 +196,7 @@ impl Chat<'_> {
             match event {
                 Event::Prompt { done, total } if done == total => reading = None,
                 Event::Prompt { done, .. } => reading.iter().for_each(|reading| reading.show(*done)),
-                Event::Text(text) => output::text(text)?,
+                Event::Text(text) => output::reply(text)?,
                 _ => {}
             }
             Ok(flow())
@@ -158,6 +206,11 @@ impl Chat<'_> {
         let reply = reply?;
         // Where the prompt was stopped.
         drop(reading);
+        // Ctrl-C stops the reply alone; other signals are for the program.
+        if let Some(signal) = work.stopped_by().filter(|&signal| signal != Signal::Interrupt) {
+            signals::end_by(signal);
+        }
+        drop(work);
         output::text("\n")?;
         match reply.reason {
             FinishReason::Cancelled => note!("[stopped]"),

@@ -1,9 +1,7 @@
-//! Lines from a person or a pipe, and Ctrl-C.
+//! Lines from a person or a pipe.
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use halfbyte_gguf::AtomicFile;
@@ -13,7 +11,7 @@ use rustyline::error::ReadlineError;
 /// What came of waiting for a line.
 pub(crate) enum Input {
     Line(String),
-    /// The person thought better of it.
+    /// The person pressed Ctrl-C instead of finishing the line.
     Cancelled,
     End,
 }
@@ -79,62 +77,4 @@ fn read_plain() -> Result<Input> {
     }
     let line = line.strip_suffix('\n').unwrap_or(&line);
     Ok(Input::Line(line.strip_suffix('\r').unwrap_or(line).to_owned()))
-}
-
-// Flags alone, nothing is published with them: Relaxed is enough.
-static REPLYING: AtomicBool = AtomicBool::new(false);
-static STOP: AtomicBool = AtomicBool::new(false);
-
-/// Takes over Ctrl-C: while a reply is made it asks for its end. Between replies the editor reads it as a key; a
-/// program without one ends, as it would have without us. A later call only changes `interactive`.
-pub(crate) fn handle_interrupts(interactive: bool) -> Result<()> {
-    on_interrupt(move || {
-        if REPLYING.load(Ordering::Relaxed) {
-            STOP.store(true, Ordering::Relaxed);
-        } else if !interactive {
-            // 128 + SIGINT, what shells make of it.
-            std::process::exit(130);
-        }
-    })
-}
-
-type Handler = Box<dyn FnMut() + Send>;
-
-/// What Ctrl-C does, once something is set.
-static HANDLER: Mutex<Option<Handler>> = Mutex::new(None);
-
-/// Sets what Ctrl-C does from now on: weights may be quantized before the work that they are for begins.
-pub(crate) fn on_interrupt(handler: impl FnMut() + Send + 'static) -> Result<()> {
-    let lock = || HANDLER.lock().unwrap_or_else(PoisonError::into_inner);
-    if lock().replace(Box::new(handler)).is_some() {
-        return Ok(());
-    }
-    ctrlc::set_handler(move || {
-        if let Some(handler) = lock().as_mut() {
-            handler();
-        }
-    })
-    .context("cannot handle Ctrl-C")
-}
-
-/// While one lives, Ctrl-C stops the reply.
-pub(crate) struct Replying;
-
-impl Replying {
-    pub(crate) fn new() -> Self {
-        STOP.store(false, Ordering::Relaxed);
-        REPLYING.store(true, Ordering::Relaxed);
-        Self
-    }
-
-    /// Whether Ctrl-C was pressed since this was made.
-    pub(crate) fn is_stopped(&self) -> bool {
-        STOP.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Replying {
-    fn drop(&mut self) {
-        REPLYING.store(false, Ordering::Relaxed);
-    }
 }

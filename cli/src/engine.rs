@@ -47,10 +47,7 @@ pub(crate) fn isa(global: &GlobalArgs) -> Result<Chosen<Isa>> {
     if let Some(name) = &global.isa {
         return Ok(Chosen { value: Isa::by_name(name)?, reason: "--isa".to_owned() });
     }
-    let reason = match std::env::var_os(ISA_VARIABLE) {
-        Some(_) => ISA_VARIABLE,
-        None => "the fastest here",
-    };
+    let reason = if Isa::requested().is_some() { ISA_VARIABLE } else { "the fastest here" };
     Ok(Chosen { value: Isa::best()?, reason: reason.to_owned() })
 }
 

@@ -11,8 +11,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::args::{EvaluationArgs, GlobalArgs};
-use super::console::{self, Replying};
 use super::engine::Engine;
+use super::signals::{self, Work};
 
 /// Tokens in a window when nobody asks for another number and the model can take so many.
 const DEFAULT_CONTEXT: usize = 512;
@@ -85,7 +85,7 @@ impl Passage {
     /// Calls `score` with each window's ids, the index of the first scored one and what says whether to go on; then
     /// `done` with what came of it and the scored ids. `done` returns what to show beside the bar.
     ///
-    /// Ctrl-C ends it; the window that was being scored then counts for nothing.
+    /// A signal stops it; the window that was being scored is then left out.
     ///
     /// # Errors
     /// Those of `score`; that it was stopped before the first window was done.
@@ -94,9 +94,9 @@ impl Passage {
         mut score: impl FnMut(&[u32], usize, &dyn Fn() -> ControlFlow<()>) -> Result<Option<T>, evaluate::Error>,
         mut done: impl FnMut(T, &[u32]) -> Result<String>,
     ) -> Result<Coverage> {
-        console::handle_interrupts(false)?;
-        let running = Replying::new();
-        let go_on = || if running.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        signals::stop_work(false)?;
+        let work = Work::new();
+        let go_on = || if work.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let mut bar = Bar::new(self.windows.len());
         let start = Instant::now();
         let (mut windows, mut fed) = (0, 0);

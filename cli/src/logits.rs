@@ -10,7 +10,7 @@ use super::args::{GlobalArgs, LogitsArgs};
 use super::engine::{self, Engine};
 use super::output;
 use super::progress::Waiting;
-use super::run::prompt_ids;
+use super::prompt;
 
 #[derive(Serialize)]
 struct Output {
@@ -50,7 +50,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &LogitsArgs) -> Result<()> {
     let engine = Engine::new(&gguf, global)?;
     let ids = match (&args.input.ids, &args.input.prompt) {
         (Some(ids), _) => ids.clone(),
-        (None, Some(prompt)) => prompt_ids(&engine.tokenizer(global)?, prompt, args.special)?,
+        (None, Some(prompt)) => prompt::ids(&engine.tokenizer(global)?, prompt, args.special)?,
         (None, None) => bail!("--prompt or --ids is needed"),
     };
     engine.require_fit("the text", ids.len())?;

@@ -25,6 +25,7 @@ mod perplexity;
 mod profile;
 mod profile_device;
 mod progress;
+mod prompt;
 mod quantize;
 mod ranks;
 mod run;
@@ -44,13 +45,14 @@ use args::{Cli, Command};
 use output::note;
 
 /// Does what the command line says. An error is one line on stderr, causes included, and exit code 1; wrong usage
-/// has been answered by clap with exit code 2. A reader of stdout that has seen enough is no error.
+/// has been answered by clap with exit code 2. A reader of stdout that has seen enough is no error. A run that a signal has
+/// stopped ends with 128 and the signal's number.
 fn main() -> ExitCode {
     signals::explain_cut_files();
     let cli = Cli::from_args(std::env::args_os().collect()).unwrap_or_else(|error| error.exit());
     log_to_stderr();
     match dispatch(cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => signals::ended_by().map_or(ExitCode::SUCCESS, |signal| signal.exit_code().into()),
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             note!("error: {error:#}");
@@ -70,7 +72,9 @@ fn log_to_stderr() {
 fn dispatch(Cli { global, command }: Cli) -> Result<()> {
     device::check(&global, &command)?;
     match command {
+        Command::Run(args) if args.show_prompt => run::show_prompt(&global, &args),
         Command::Run(args) => ranks::together(&global, args.ranks, |ranks| run::run(&global, &args, ranks)),
+        Command::Chat(args) if args.show_prompt => chat::show_prompt(&global, &args),
         Command::Chat(args) => ranks::together(&global, args.ranks, |ranks| chat::run(&global, &args, ranks)),
         Command::Serve(args) => serve::run(&global, &args),
         Command::Tokenize(args) => tokenize::run(&global, &args),

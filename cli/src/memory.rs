@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use halfbyte_threadpool::MemoryLimit;
+
 /// Bytes of memory; `None` where it can't be told.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
@@ -13,16 +15,13 @@ pub(crate) struct Memory {
 
 /// Asks the system; Linux only.
 pub(crate) fn detect() -> Memory {
-    let read = |path: &str| fs::read_to_string(path).ok();
-    let number = |path: &str| read(path)?.trim().parse().ok();
-    let machine = read("/proc/meminfo").map(|text| parse_meminfo(&text)).unwrap_or_default();
-    machine.within(number("/sys/fs/cgroup/memory.max"), number("/sys/fs/cgroup/memory.current"))
+    let machine = fs::read_to_string("/proc/meminfo").map(|text| parse_meminfo(&text)).unwrap_or_default();
+    MemoryLimit::detect().into_iter().fold(machine, Memory::within)
 }
 
 impl Memory {
-    /// The same under a control group's limit, of which so much is used.
-    fn within(self, limit: Option<u64>, used: Option<u64>) -> Self {
-        let Some(limit) = limit else { return self };
+    /// The same under a control group's limit.
+    fn within(self, MemoryLimit { limit, used }: MemoryLimit) -> Self {
         let least = |a: Option<u64>, b: u64| Some(a.map_or(b, |a| a.min(b)));
         Self {
             total: least(self.total, limit),
@@ -58,8 +57,9 @@ mod tests {
     #[test]
     fn a_group_limits_the_machine() {
         let machine = Memory { total: Some(100), available: Some(80) };
-        assert_eq!(machine.within(None, None), machine);
-        assert_eq!(machine.within(Some(50), Some(20)), Memory { total: Some(50), available: Some(30) });
-        assert_eq!(machine.within(Some(500), Some(20)), machine);
+        let within = |limit, used| machine.within(MemoryLimit { limit, used });
+        assert_eq!(within(50, Some(20)), Memory { total: Some(50), available: Some(30) });
+        assert_eq!(within(50, None), Memory { total: Some(50), available: Some(80) });
+        assert_eq!(within(500, Some(20)), machine);
     }
 }

@@ -1,4 +1,4 @@
-//! How far work on weights has come, and Ctrl-C.
+//! How far work has come, on a terminal.
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
@@ -9,17 +9,18 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::console::{self, Replying};
+use super::output::escaped;
+use super::signals::{self, Work};
 
 /// A bar for less than this would be gone before it is read.
 const BAR_AFTER: Duration = Duration::from_secs(1);
 
-/// Weights done and the time left, on a terminal, when it takes long. While one lives, Ctrl-C asks the work to end.
+/// Weights done and the time left, on a terminal, when it takes long. While one lives, a signal stops the work.
 pub(crate) struct Progress {
     bar: ProgressBar,
     start: Instant,
     visible: bool,
-    running: Replying,
+    work: Work,
 }
 
 impl Progress {
@@ -37,7 +38,7 @@ impl Progress {
     #[cfg(feature = "hub")]
     pub(crate) fn of_file(bytes: usize, name: &str) -> Result<Self> {
         // What would be read as a placeholder is none.
-        let name = name.replace('{', "{{").replace('}', "}}");
+        let name = escaped(name).replace('{', "{{").replace('}', "}}");
         Self::with_template(
             bytes,
             &format!("{name}: {{bar:20}} {{bytes}} of {{total_bytes}}, {{bytes_per_sec}}, {{eta}} left"),
@@ -45,15 +46,10 @@ impl Progress {
     }
 
     fn with_template(n: usize, template: &str) -> Result<Self> {
-        console::handle_interrupts(false)?;
+        signals::stop_work(false)?;
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         let bar = ProgressBar::with_draw_target(Some(n as u64), ProgressDrawTarget::hidden());
-        Ok(Self {
-            bar: bar.with_style(style),
-            start: Instant::now(),
-            visible: false,
-            running: Replying::new(),
-        })
+        Ok(Self { bar: bar.with_style(style), start: Instant::now(), visible: false, work: Work::new() })
     }
 
     /// Shows that so many are done, and says whether to go on.
@@ -63,7 +59,7 @@ impl Progress {
             self.visible = true;
         }
         self.bar.set_position(done as u64);
-        if self.running.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if self.work.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// Since it was made.
@@ -89,7 +85,7 @@ pub(crate) struct Waiting {
 impl Waiting {
     /// For what nobody knows how far it is.
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self::with_template("{spinner} {msg}, {elapsed}", None, what.into())
+        Self::with_template("{spinner} {msg}, {elapsed}", None, escaped(&what.into()).into_owned())
     }
 
     /// For a prompt of so many tokens, which is fed a part at a time.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crate::embedded;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use halfbyte::generate::{Event, FinishReason, Generation, Request, generate};
 use halfbyte::model::Ranks;
 use halfbyte::speculate::Drafts;
@@ -14,12 +14,13 @@ use serde::Serialize;
 
 use super::args::{GlobalArgs, RunArgs};
 use super::engine::{self, Engine};
-use super::output::{self, note};
+use super::output::{self, escaped, note};
 use super::progress::Waiting;
+use super::prompt;
 use super::ranks::agreed;
 use super::sampling;
+use super::signals::{self, Work};
 use super::speculation;
-use super::tokenize::special;
 
 /// What other models than the embedded one are given to go on with.
 const PROMPT: &str = "Once upon a time";
@@ -39,30 +40,32 @@ struct Output<'a> {
     accepted: Option<usize>,
 }
 
-/// The ids of a prompt. An empty one is the token that begins a text, if the model names it.
-pub(crate) fn prompt_ids(tokenizer: &Tokenizer, prompt: &str, with_special: bool) -> Result<Vec<u32>> {
-    let ids = tokenizer.encode_prompt(prompt, special(with_special))?;
-    match tokenizer.bos_id() {
-        _ if !ids.is_empty() => Ok(ids),
-        Some(bos) => Ok(vec![bos]),
-        None => {
-            bail!("the prompt is empty, and the model names no token that begins a text: give it some text")
-        }
-    }
+/// The prompt, if none is given.
+fn default_prompt(global: &GlobalArgs) -> &'static str {
+    if global.model.is_some() { PROMPT } else { embedded::PROMPT }
+}
+
+/// `halfbyte run --show-prompt`.
+pub(crate) fn show_prompt(global: &GlobalArgs, args: &RunArgs) -> Result<()> {
+    let gguf = engine::open(global.model.as_deref())?;
+    let tokenizer = engine::tokenizer(global, &**gguf)?;
+    let text = prompt::read(&args.prompt)?.unwrap_or_else(|| default_prompt(global).to_owned());
+    prompt::show(&text, &prompt::ids(&tokenizer, &text, args.special)?, args.json)
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<Arc<dyn Ranks>>) -> Result<()> {
     let gguf = agreed(ranks.as_ref(), engine::load(global), |_| "")?;
     let loaded = Engine::with_tokenizer(&gguf, global, ranks.clone());
     let (engine, tokenizer) = agreed(ranks.as_ref(), loaded, |(engine, _)| engine.mark())?;
-    let default = if global.model.is_some() { PROMPT } else { embedded::PROMPT };
-    let prompt = args.prompt.as_deref().unwrap_or(default);
-    let ids = prompt_ids(&tokenizer, prompt, args.special)?;
+    let prompt = prompt::read(&args.prompt)?.unwrap_or_else(|| default_prompt(global).to_owned());
+    let ids = prompt::ids(&tokenizer, &prompt, args.special)?;
     engine.require_fit("the prompt", ids.len())?;
     let sampler = sampling::sampler(&args.sampling)?;
     let draft_gguf = speculation::open_draft_model(&args.speculation)?;
     let draft = speculation::draft_engine(draft_gguf.as_ref(), global, &args.speculation, &tokenizer)?;
     let mut cache = speculation::session(&engine, draft.as_ref(), &args.speculation)?;
+    signals::stop_work(false)?;
+    let work = Work::new();
     let mut request = Request { max_tokens: args.n, ..Request::new(ids, sampler) };
     let mut reading = Some(Waiting::for_prompt(request.prompt.len()));
     let reply = generate(&mut cache, &tokenizer, &mut request, |event| {
@@ -71,15 +74,21 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<Arc<dyn Ran
                 reading = None;
                 // On a terminal the prompt and its continuation read as one text; in a pipe only the latter is there.
                 if !args.json {
-                    show_prompt(prompt);
+                    echo_prompt(&prompt);
                 }
             }
             Event::Prompt { done, .. } => reading.iter().for_each(|reading| reading.show(*done)),
-            Event::Text(text) if !args.json => output::text(text)?,
+            Event::Text(text) if !args.json => output::reply(text)?,
             _ => {}
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(if work.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
+    // Where the prompt was stopped.
+    drop(reading);
+    if let Some(signal) = work.stopped_by() {
+        signals::end_by(signal);
+    }
+    drop(work);
     if args.json {
         return output::json(&Output {
             prompt_ids: &request.prompt,
@@ -102,9 +111,10 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<Arc<dyn Ran
     Ok(())
 }
 
-fn show_prompt(prompt: &str) {
+/// Shows the prompt on stderr, in front of its continuation.
+fn echo_prompt(prompt: &str) {
     let mut stderr = io::stderr().lock();
-    let _ = write!(stderr, "{prompt}");
+    let _ = write!(stderr, "{}", escaped(prompt));
     if !(io::stdout().is_terminal() && io::stderr().is_terminal()) {
         let _ = writeln!(stderr);
     }
@@ -128,6 +138,7 @@ fn report(engine: &Engine, tokenizer: &Tokenizer, reply: &Generation, drafts: Op
                 engine.context_advice()
             );
         }
+        (FinishReason::Cancelled, _) => note!("stopped: by a signal"),
         (FinishReason::EndOfGeneration, Some(&id)) => {
             note!("stopped: the model ended the text with {}", tokenizer.token_text(id).unwrap_or("a token"));
         }

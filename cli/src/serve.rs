@@ -14,10 +14,9 @@ use halfbyte_tokenizer::chat::ChatTemplate;
 use tokio::sync::Notify;
 
 use super::args::{GlobalArgs, ServeArgs};
-use super::console;
 use super::engine::{self, Engine};
 use super::output::note;
-use super::sampling;
+use super::{sampling, signals};
 
 /// The key that requests must bring. Not an option: other users of a machine can read command lines.
 const KEY_VARIABLE: &str = "HALFBYTE_API_KEY";
@@ -49,13 +48,12 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs) -> Result<()> {
 
     let stop = Arc::new(Notify::new());
     let stopping = Arc::clone(&stop);
-    let mut pressed = false;
-    console::on_interrupt(move || {
-        if std::mem::replace(&mut pressed, true) {
-            // 128 + SIGINT, the exit code that shells report.
-            std::process::exit(130);
+    let mut stopping_already = false;
+    signals::on_signal(move |signal| {
+        if std::mem::replace(&mut stopping_already, true) {
+            signal.exit();
         }
-        note!("ending the replies under way; Ctrl-C again does not wait for them");
+        note!("ending the replies under way; a second signal does not wait for them");
         stopping.notify_one();
     })?;
 

@@ -82,11 +82,17 @@ impl Isa {
         if let Some(&isa) = BEST.get() {
             return Ok(isa);
         }
-        let isa = match std::env::var(ISA_VARIABLE) {
-            Ok(name) => Self::by_name(&name)?,
-            Err(_) => Self::fastest(),
+        let isa = match Self::requested() {
+            Some(name) => Self::by_name(&name)?,
+            None => Self::fastest(),
         };
         Ok(*BEST.get_or_init(|| isa))
+    }
+
+    /// The name that the variable `HALFBYTE_ISA` holds; `None` if it is unset or empty.
+    pub fn requested() -> Option<String> {
+        let name = std::env::var_os(ISA_VARIABLE).filter(|name| !name.is_empty());
+        name.map(|name| name.to_string_lossy().into_owned())
     }
 
     /// The fastest path of this machine, whatever the environment says.

@@ -1,6 +1,6 @@
-//! Linux control groups: how much CPU time this process may use.
+//! Linux control groups: how much CPU time and memory this process may use.
 //!
-//! A quota (`docker run --cpus=1.5`, a Kubernetes limit, a systemd `CPUQuota`) does not hide CPUs; it stops all
+//! A CPU quota (`docker run --cpus=1.5`, a Kubernetes limit, a systemd `CPUQuota`) does not hide CPUs; it stops all
 //! threads of the group for the rest of a period once they have used the group's time. Threads beyond the quota
 //! therefore cost more than they bring, and one stopped while holding a chunk stops the whole call.
 //!
@@ -9,7 +9,9 @@
 //! | | v1, controller `cpu` | v2 |
 //! |---|---|---|
 //! | line in `/proc/self/cgroup` | `4:cpu,cpuacct:/path` | `0::/path` |
-//! | limit | `cpu.cfs_quota_us`, -1 for none, and `cpu.cfs_period_us` | `cpu.max`: `max 100000` or `150000 100000` |
+//! | CPU limit | `cpu.cfs_quota_us`, -1 for none, and `cpu.cfs_period_us` | `cpu.max`: `max 100000` or `150000 100000` |
+//! | memory limit | `memory.limit_in_bytes`, a huge number for none | `memory.max`: `max` or a number |
+//! | memory in use | `memory.usage_in_bytes` | `memory.current` |
 //!
 //! A limit binds all groups below it, so every directory from the process's own up to the mount point counts. In
 //! a container the path may be the host's; the mount's root, in `/proc/self/mountinfo`, says which part of it is
@@ -27,11 +29,51 @@ enum Version {
     V2,
 }
 
+/// A memory limit of a control group and how much of it is used, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimit {
+    /// What the processes of the group may use together.
+    pub limit: u64,
+    /// What they use, caches of files included; `None` if it cannot be told.
+    pub used: Option<u64>,
+}
+
+impl MemoryLimit {
+    /// The limits of the control groups that this process is in, the innermost first. Reads a few small files on
+    /// Linux; there are none on other systems, without limits, and where they cannot be told.
+    #[must_use]
+    pub fn detect() -> Vec<Self> {
+        if cfg!(target_os = "linux") {
+            memory_limits(&|path| std::fs::read_to_string(path).ok())
+        } else {
+            Vec::new()
+        }
+    }
+}
+
+/// The memory limits over this process.
+fn memory_limits(read: ReadFile<'_>) -> Vec<MemoryLimit> {
+    let number = |path: PathBuf| read(&path)?.trim().parse::<u64>().ok();
+    let limits = all_dirs("memory", read).into_iter().filter_map(|(version, dir)| {
+        let (limit, used) = match version {
+            Version::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+            Version::V2 => ("memory.max", "memory.current"),
+        };
+        Some(MemoryLimit { limit: number(dir.join(limit))?, used: number(dir.join(used)) })
+    });
+    limits.collect()
+}
+
+/// The directories whose limits by `controller` bind this process.
+fn all_dirs(controller: &str, read: ReadFile<'_>) -> Vec<(Version, PathBuf)> {
+    let groups = read(Path::new("/proc/self/cgroup"));
+    let mounts = read(Path::new("/proc/self/mountinfo"));
+    groups.zip(mounts).map_or_else(Vec::new, |(groups, mounts)| group_dirs(controller, &groups, &mounts))
+}
+
 /// The tightest CPU quota over this process, in CPUs; `None` if there is none or it cannot be told.
 pub(crate) fn quota(read: ReadFile<'_>) -> Option<f64> {
-    let groups = read(Path::new("/proc/self/cgroup"))?;
-    let mounts = read(Path::new("/proc/self/mountinfo"))?;
-    group_dirs(&groups, &mounts)
+    all_dirs("cpu", read)
         .into_iter()
         .filter_map(|(version, dir)| match version {
             Version::V1 => {
@@ -42,11 +84,11 @@ pub(crate) fn quota(read: ReadFile<'_>) -> Option<f64> {
         .min_by(f64::total_cmp)
 }
 
-/// The directories whose limits bind the process, from the text of `/proc/self/cgroup` and `mountinfo`.
-fn group_dirs(groups: &str, mounts: &str) -> Vec<(Version, PathBuf)> {
+/// The directories whose limits by `controller` bind the process, from the text of `/proc/self/cgroup` and `mountinfo`.
+fn group_dirs(controller: &str, groups: &str, mounts: &str) -> Vec<(Version, PathBuf)> {
     let mut dirs = Vec::new();
-    for (version, path) in groups.lines().filter_map(parse_group) {
-        for (root, mount) in mounts.lines().filter_map(|line| parse_mount(line, version)) {
+    for (version, path) in groups.lines().filter_map(|line| parse_group(line, controller)) {
+        for (root, mount) in mounts.lines().filter_map(|line| parse_mount(line, version, controller)) {
             // Not below the root, or with `..`: the group is outside what is mounted here, of which the mount
             // point is the nearest.
             let below = Path::new(path)
@@ -61,21 +103,21 @@ fn group_dirs(groups: &str, mounts: &str) -> Vec<(Version, PathBuf)> {
     dirs
 }
 
-/// Version and path of a line of `/proc/self/cgroup` that has to do with CPU time.
-fn parse_group(line: &str) -> Option<(Version, &str)> {
+/// Version and path of a line of `/proc/self/cgroup` for a hierarchy in which `controller` may set limits.
+fn parse_group<'a>(line: &'a str, controller: &str) -> Option<(Version, &'a str)> {
     let mut fields = line.splitn(3, ':');
     let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
     if id == "0" && controllers.is_empty() {
         Some((Version::V2, path))
-    } else if controllers.split(',').any(|name| name == "cpu") {
+    } else if controllers.split(',').any(|name| name == controller) {
         Some((Version::V1, path))
     } else {
         None
     }
 }
 
-/// Root and mount point of a line of `mountinfo` that mounts the hierarchy with CPU limits of this version.
-fn parse_mount(line: &str, version: Version) -> Option<(&str, &str)> {
+/// Root and mount point of a line of `mountinfo` that mounts the hierarchy with the controller's limits of this version.
+fn parse_mount<'a>(line: &'a str, version: Version, controller: &str) -> Option<(&'a str, &'a str)> {
     // id parent device root mount-point options [optional...] - type source super-options
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ').skip(3);
@@ -83,7 +125,7 @@ fn parse_mount(line: &str, version: Version) -> Option<(&str, &str)> {
     let mut right = right.split(' ');
     let (kind, _source, options) = (right.next()?, right.next()?, right.next()?);
     let fits = match version {
-        Version::V1 => kind == "cgroup" && options.split(',').any(|name| name == "cpu"),
+        Version::V1 => kind == "cgroup" && options.split(',').any(|name| name == controller),
         Version::V2 => kind == "cgroup2",
     };
     fits.then_some((root, mount))
@@ -110,11 +152,39 @@ fn cpus(quota: &str, period: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
+    fn file(files: &[(&str, &str)], path: &Path) -> Option<String> {
+        let (_, text) = files.iter().find(|(name, _)| Path::new(name) == path)?;
+        Some((*text).to_owned())
+    }
+
     fn quota_of(files: &[(&str, &str)]) -> Option<f64> {
-        quota(&|path| {
-            let (_, text) = files.iter().find(|(name, _)| Path::new(name) == path)?;
-            Some((*text).to_owned())
-        })
+        quota(&|path| file(files, path))
+    }
+
+    #[test]
+    fn memory_limits_of_both_versions() {
+        let v2 = [
+            ("/proc/self/cgroup", "0::/a/b\n"),
+            ("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+            ("/sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("/sys/fs/cgroup/a/memory.max", "1000\n"),
+            ("/sys/fs/cgroup/a/memory.current", "400\n"),
+            ("/sys/fs/cgroup/memory.max", "5000\n"),
+        ];
+        let expected =
+            [MemoryLimit { limit: 1000, used: Some(400) }, MemoryLimit { limit: 5000, used: None }];
+        assert_eq!(memory_limits(&|path| file(&v2, path)), expected);
+        let v1 = [
+            ("/proc/self/cgroup", "9:memory:/docker/x\n4:cpu:/docker/x\n"),
+            (
+                "/proc/self/mountinfo",
+                "40 30 0:32 /docker/x /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
+            ),
+            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "700\n"),
+            ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "30\n"),
+        ];
+        assert_eq!(memory_limits(&|path| file(&v1, path)), [MemoryLimit { limit: 700, used: Some(30) }]);
+        assert!(memory_limits(&|_| None).is_empty());
     }
 
     #[test]
@@ -173,7 +243,7 @@ mod tests {
         let mounts = "\
             32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
             41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
-        let dirs = group_dirs("2:cpuacct:/a\n1:cpu:/b\n0::/\n", mounts);
+        let dirs = group_dirs("cpu", "2:cpuacct:/a\n1:cpu:/b\n0::/\n", mounts);
         let expected = [
             (Version::V1, PathBuf::from("/sys/fs/cgroup/cpu/b")),
             (Version::V1, PathBuf::from("/sys/fs/cgroup/cpu")),

@@ -51,14 +51,14 @@ pub struct DefaultThreads {
 }
 
 /// The default number of threads on this machine: [`CpuLimits::detect`] and the environment variable
-/// [`THREADS_VARIABLE`], put together by [`CpuLimits::default_threads`].
+/// [`THREADS_VARIABLE`], put together by [`CpuLimits::default_threads`]. An empty variable counts as unset.
 ///
 /// # Errors
 ///
 /// [`Error::Override`] if the variable is set and does not hold a number of threads.
 pub fn default_threads() -> Result<DefaultThreads, Error> {
     // A value that is not Unicode is no number either: the error shows it with replacement characters.
-    let wanted = std::env::var_os(THREADS_VARIABLE);
+    let wanted = std::env::var_os(THREADS_VARIABLE).filter(|value| !value.is_empty());
     CpuLimits::detect().default_threads(wanted.as_ref().map(|value| value.to_string_lossy()).as_deref())
 }
 

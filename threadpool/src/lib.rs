@@ -21,6 +21,7 @@ mod sync;
 mod ticket;
 
 pub use builder::PoolBuilder;
+pub use cgroup::MemoryLimit;
 pub use default_threads::{CpuLimits, DefaultThreads, THREADS_VARIABLE, default_threads};
 pub use disjoint::DisjointMut;
 pub use error::Error;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{ActivationsArg, KvCacheArg, PromptPrecisionArg, parse_positive};
+use super::{ActivationsArg, KvCacheArg, PromptPrecisionArg, parse_count, parse_positive};
 
 const LOGITS_EXAMPLES: &str = "\
 Examples:
@@ -18,7 +18,7 @@ pub(crate) struct LogitsArgs {
     #[command(flatten)]
     pub(crate) input: LogitsInput,
     /// Tokens to list for each position, the likeliest first
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_count)]
     pub(crate) top: usize,
     /// Read the names of control tokens in the prompt as the tokens
     #[arg(long)]

@@ -9,10 +9,10 @@ pub(crate) use weights::{
 };
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use halfbyte::requantize::Encoding;
 use halfbyte::speculate::MOST;
 use halfbyte_attention::KvType;
@@ -53,8 +53,12 @@ pub(crate) struct Cli {
 impl Cli {
     /// Parses a command line, the program's name first. Where no command is named, or an option that no command
     /// is named for, it is read again as `run`.
-    pub(crate) fn from_args(mut args: Vec<OsString>) -> Result<Self, clap::Error> {
-        let first = match Self::try_parse_from(&args) {
+    pub(crate) fn from_args(args: Vec<OsString>) -> Result<Self, clap::Error> {
+        Self::parse_or_run(args).map_err(with_hint)
+    }
+
+    fn parse_or_run(mut args: Vec<OsString>) -> Result<Self, clap::Error> {
+        let first = match Self::parse_line(&args) {
             Ok(cli) => return Ok(cli),
             Err(error) => error,
         };
@@ -67,11 +71,45 @@ impl Cli {
             return Err(first);
         }
         args.insert(args.len().min(1), "run".into());
-        Self::try_parse_from(args).map_err(|second| match second.kind() {
+        Self::parse_line(&args).map_err(|second| match second.kind() {
             ErrorKind::UnknownArgument => first,
             _ => second,
         })
     }
+
+    fn parse_line(args: &[OsString]) -> Result<Self, clap::Error> {
+        let mut command = numbers_may_be_negative(Self::command().mut_subcommands(numbers_may_be_negative));
+        let mut matches = command.try_get_matches_from_mut(args)?;
+        Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+    }
+}
+
+/// Lets options take `-1`, so that what is wrong with it is told by the option and not by the parser, to which it looks
+/// like an option of its own.
+fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
+    command.mut_args(|arg| {
+        let takes_value = !arg.is_positional() && arg.get_action().takes_values();
+        if takes_value { arg.allow_negative_numbers(true) } else { arg }
+    })
+}
+
+/// Adds the advice to use `--model` where a model stands by itself.
+fn with_hint(mut error: clap::Error) -> clap::Error {
+    let mut stray = [ContextKind::InvalidArg, ContextKind::InvalidSubcommand].into_iter();
+    let stray = stray.find_map(|kind| match error.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        _ => None,
+    });
+    let is_model = |text: &String| {
+        !text.starts_with('-')
+            && (text.ends_with(".gguf") || text.starts_with("hf:") || Path::new(text).exists())
+    };
+    let unexpected = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand);
+    if let Some(model) = stray.filter(is_model).filter(|_| unexpected) {
+        let hint = format!("a model is named by --model: '--model {model}'");
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
 }
 
 /// Options that every command takes.
@@ -213,22 +251,22 @@ pub(crate) enum Command {
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
     /// 0 always takes the most likely token; higher is more surprising
-    #[arg(long, value_name = "T", default_value_t = 0.8)]
+    #[arg(long, value_name = "T", default_value_t = 0.8, value_parser = parse_number)]
     pub(crate) temperature: f32,
     /// Choose among the K most likely tokens only; 0 is all
-    #[arg(long, value_name = "K", default_value_t = 40)]
+    #[arg(long, value_name = "K", default_value_t = 40, value_parser = parse_count)]
     pub(crate) top_k: usize,
     /// Choose among the most likely tokens that together have this probability; 1 is all
-    #[arg(long, value_name = "P", default_value_t = 0.95)]
+    #[arg(long, value_name = "P", default_value_t = 0.95, value_parser = parse_number)]
     pub(crate) top_p: f32,
     /// Leave out tokens less likely than this share of the most likely one's probability; 0 is none
-    #[arg(long, value_name = "P", default_value_t = 0.05)]
+    #[arg(long, value_name = "P", default_value_t = 0.05, value_parser = parse_number)]
     pub(crate) min_p: f32,
     /// Make tokens that were used lately less likely; 1 is off
-    #[arg(long, value_name = "R", default_value_t = 1.0)]
+    #[arg(long, value_name = "R", default_value_t = 1.0, value_parser = parse_number)]
     pub(crate) repeat_penalty: f32,
     /// Number that decides all chances; the same seed gives the same reply [default: a new one, which is shown]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = parse_seed)]
     pub(crate) seed: Option<u64>,
 }
 
@@ -243,6 +281,23 @@ pub(crate) struct SpeculationArgs {
     /// A small model of the same vocabulary that makes the drafts [default: they are copied from the context]
     #[arg(long, value_name = "FILE")]
     pub(crate) draft_model: Option<PathBuf>,
+}
+
+/// The text that a command begins with. `chat` answers it and ends.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PromptArgs {
+    /// Text to begin with; - is stdin [default: what is on stdin, unless that is a terminal]
+    #[arg(long, short = 'p', value_name = "TEXT", allow_hyphen_values = true)]
+    pub(crate) prompt: Option<String>,
+    /// File with the text to begin with, in UTF-8; a line end at its very end is left out
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
+    pub(crate) prompt_file: Option<PathBuf>,
+}
+
+impl PromptArgs {
+    pub(crate) fn is_given(&self) -> bool {
+        self.prompt.is_some() || self.prompt_file.is_some()
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -265,25 +320,31 @@ Examples:
   halfbyte run --model M.gguf --prompt 'def fibonacci(n):' -n 64 --temperature 0
   halfbyte run --model M.gguf --prompt 'Once upon a time' --seed 7 2>/dev/null > story.txt
   halfbyte run --model M.gguf --prompt 'The sky is' --json | jq .text
-  halfbyte run --model M.gguf --prompt \"$(cat main.rs)\" --speculate auto
+  halfbyte run --model M.gguf --prompt-file main.rs --speculate auto
+  echo 'The sea' | halfbyte run --model M.gguf
+  halfbyte run --model M.gguf --prompt 'The sea' --show-prompt
 
-The prompt is continued as it is: no chat template is put around it (that is `halfbyte chat`). On a terminal stderr shows
-how much of it is read where that takes over a second.";
+The prompt is continued as it is: no chat template is put around it (that is `halfbyte chat`). Without --prompt it is what
+comes on stdin, less a line end at its very end, and without that the beginning of a story. On a terminal stderr shows
+how much of it is read where that takes over a second.
+Ctrl-C stops the reply, and the summary follows; the exit code is then 130 (143 after SIGTERM, 129 after SIGHUP).";
 
 /// Continue a text and say how fast it went.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub(crate) struct RunArgs {
-    /// Text to continue [default: the beginning of a story]
-    #[arg(long, short = 'p', value_name = "TEXT", allow_hyphen_values = true)]
-    pub(crate) prompt: Option<String>,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// Show the prompt as the model would read it, text and token ids, and do not run the model
+    #[arg(long)]
+    pub(crate) show_prompt: bool,
     /// The most tokens to make; the model may end earlier
-    #[arg(short = 'n', long = "tokens", value_name = "N", default_value_t = 128)]
+    #[arg(short = 'n', long = "tokens", value_name = "N", default_value_t = 128, value_parser = parse_count)]
     pub(crate) n: usize,
     /// Read the names of control tokens in the prompt as the tokens
     #[arg(long)]
     pub(crate) special: bool,
-    /// One JSON object on stdout: prompt_ids, ids, text and tokens a second
+    /// One JSON object on stdout: prompt_ids, ids, text and tokens a second; with --show-prompt, text and ids
     #[arg(long)]
     pub(crate) json: bool,
     /// Share the model with the other processes that MPI has started, each of which computes a part of every matrix:
@@ -300,8 +361,10 @@ const CHAT_EXAMPLES: &str = "\
 Examples:
   halfbyte chat --model M.gguf --system 'You answer in one sentence.'
   printf 'Hi\\nWhat is your name?\\n' | halfbyte chat --model M.gguf --temperature 0
+  halfbyte chat --model M.gguf --show-prompt --prompt 'Hi' --json
 
-Ctrl-C stops the reply and not the program; Ctrl-D or /exit ends it. /help lists the commands.
+Ctrl-C stops the reply and not the program; Ctrl-D or /exit ends it. /help lists the commands; other lines that begin with
+a slash are sent to the model. SIGTERM and SIGHUP stop the reply and the program, with exit codes 143 and 129.
 When stdin is no terminal, every line is a turn and only the replies go to stdout. On a terminal stderr shows how much of
 a prompt is read where that takes over a second.
 The model's own chat template is used. Where a model has none, or one that can't be used, `halfbyte run` continues a text
@@ -314,8 +377,16 @@ pub(crate) struct ChatArgs {
     /// What the model is told first of all [default: what its template says]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) system: Option<String>,
+    /// Show one message as the model would read it, text and token ids, and do not run the model
+    #[arg(long)]
+    pub(crate) show_prompt: bool,
+    #[command(flatten)]
+    pub(crate) prompt: PromptArgs,
+    /// With --show-prompt: one JSON object on stdout, with text and ids
+    #[arg(long, requires = "show_prompt")]
+    pub(crate) json: bool,
     /// The most tokens of a reply [default: until the model ends it or the context is full]
-    #[arg(short = 'n', long = "tokens", value_name = "N")]
+    #[arg(short = 'n', long = "tokens", value_name = "N", value_parser = parse_count)]
     pub(crate) n: Option<usize>,
     /// When the context is full, forget the oldest turns instead of stopping
     #[arg(long)]
@@ -343,8 +414,8 @@ Examples:
 Routes: /v1/chat/completions, /v1/completions, /v1/models, /health, /metrics (Prometheus), and the page at /.
 A client of OpenAI's API needs the base URL http://HOST:PORT/v1 and, without a key here, any key.
 Where a request says nothing, the sampling options hold. Replies under way share the forward passes; each is what it
-would be alone. HALFBYTE_API_KEY is the key that requests must bring. Ctrl-C lets the replies under way end, a second
-one does not. RUST_LOG=info logs every request to stderr.";
+would be alone. HALFBYTE_API_KEY is the key that requests must bring. Ctrl-C (or SIGTERM, SIGHUP) lets the replies
+under way end, a second one does not. RUST_LOG=info logs every request to stderr.";
 
 /// Answer requests over HTTP, as OpenAI's API has them, and show a page to chat in.
 #[derive(Debug, Args)]
@@ -354,7 +425,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
     pub(crate) host: String,
     /// Port to listen on; 0 is any that is free
-    #[arg(long, value_name = "N", default_value_t = 8080)]
+    #[arg(long, value_name = "N", default_value_t = 8080, value_parser = parse_port)]
     pub(crate) port: u16,
     /// What clients call the model [default: the file's name]
     #[arg(long, value_name = "NAME")]
@@ -401,13 +472,13 @@ Examples:
 #[command(after_help = BENCH_EXAMPLES)]
 pub(crate) struct BenchArgs {
     /// Prompt tokens; 0 leaves the test out
-    #[arg(short = 'p', long = "n-prompt", value_name = "N", default_value_t = 512)]
+    #[arg(short = 'p', long = "n-prompt", value_name = "N", default_value_t = 512, value_parser = parse_count)]
     pub(crate) n_prompt: usize,
     /// Tokens to decode, one by one; 0 leaves the test out
-    #[arg(short = 'n', long = "n-gen", value_name = "N", default_value_t = 128)]
+    #[arg(short = 'n', long = "n-gen", value_name = "N", default_value_t = 128, value_parser = parse_count)]
     pub(crate) n_gen: usize,
     /// Tokens in the context when decoding begins
-    #[arg(short = 'd', long, value_name = "N", default_value_t = 0)]
+    #[arg(short = 'd', long, value_name = "N", default_value_t = 0, value_parser = parse_count)]
     pub(crate) depth: usize,
     /// Numbers of threads to test, with commas between [default: --threads]
     #[arg(short = 't', value_name = "LIST", value_delimiter = ',', value_parser = parse_threads)]
@@ -508,6 +579,22 @@ pub(crate) struct ManArgs {
     pub(crate) folder: PathBuf,
 }
 
+fn parse_count(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "expected a whole number of at least 0".to_owned())
+}
+
+fn parse_number(text: &str) -> Result<f32, String> {
+    text.parse().map_err(|_| "expected a number, such as 0.8".to_owned())
+}
+
+fn parse_seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("expected a whole number from 0 to {}", u64::MAX))
+}
+
+fn parse_port(text: &str) -> Result<u16, String> {
+    text.parse().map_err(|_| format!("expected a port number from 0 to {}", u16::MAX))
+}
+
 fn parse_positive(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|&n| n > 0).ok_or_else(|| "expected a whole number of at least 1".to_owned())
 }
@@ -531,7 +618,6 @@ fn parse_threads(text: &str) -> Result<usize, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_well_formed() {

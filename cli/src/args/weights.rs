@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use halfbyte::requantize::{Encoding, EncodingError, Method};
 use halfbyte::weight_types::WeightType;
 
-use super::parse_positive;
+use super::{parse_count, parse_positive};
 use crate::words::{both, either};
 
 /// The help text behind the options of `halfbyte quantize`.
@@ -198,7 +198,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) text: Option<PathBuf>,
     /// Tokens of the text to use
-    #[arg(long, value_name = "N", default_value_t = 2048, requires = "text")]
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = parse_count, requires = "text")]
     pub(crate) tokens: usize,
     /// One JSON object on stdout
     #[arg(long)]

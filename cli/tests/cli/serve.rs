@@ -95,7 +95,8 @@ fn replies_are_made_on_the_device() {
         json!({ "prompt": "Once upon a time", "max_tokens": 3, "seed": 7 }),
     ];
     let replies: Vec<(u16, Value)> = std::thread::scope(|scope| {
-        let post = |request| scope.spawn(|| serving.post("/v1/completions", request));
+        let serving = &serving;
+        let post = |request| scope.spawn(move || serving.post("/v1/completions", request));
         let threads: Vec<_> = requests.iter().map(post).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
