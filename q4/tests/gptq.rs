@@ -36,7 +36,7 @@ fn moments(n: usize, rng: &mut Rng) -> Vec<f64> {
 }
 
 fn weights(len: usize, rng: &mut Rng) -> Vec<f32> {
-    (0..len).map(|_| (0.02 * rng.normal())).collect()
+    (0..len).map(|_| 0.02 * rng.normal()).collect()
 }
 
 fn damped(h: &[f64], n: usize) -> Vec<f64> {

@@ -20,5 +20,6 @@ pub mod speculate;
 pub mod weight_types;
 
 pub use compute::Compute;
-pub use load::{DEFAULT_CONTEXT, Device, LoadError, LoadOptions, Model};
+pub use halfbyte_tokenizer as tokenizer;
+pub use load::{DEFAULT_CONTEXT, Device, LoadError, LoadOptions, Model, PromptError};
 pub use model::Error;

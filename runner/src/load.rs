@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::Isa;
-use halfbyte_tokenizer::chat::{ChatError, ChatTemplate};
-use halfbyte_tokenizer::{Tokenizer, TokenizerError, TokenizerSpec};
+use halfbyte_tokenizer::chat::{ChatError, ChatOptions, ChatTemplate, Message};
+use halfbyte_tokenizer::{Special, Tokenizer, TokenizerError, TokenizerSpec};
+
+use crate::generate::{Beginning, CachedSession, Request, SchedulerHandle};
+use crate::sampler::{Sampler, SamplerConfig, SamplerError};
 
 #[cfg(feature = "cuda")]
 use crate::model::cuda::{CudaModel, CudaOptions, CudaSession};
@@ -42,6 +45,27 @@ pub enum LoadError {
     #[cfg(feature = "hub")]
     #[error(transparent)]
     Hub(#[from] crate::hub::Error),
+}
+
+/// Why a prompt can't be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PromptError {
+    /// The model has no chat template, or one that can't be used.
+    #[error("the chat template: {why}")]
+    Template {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The chat template refuses the messages.
+    #[error(transparent)]
+    Chat(#[from] ChatError),
+    /// The text can't be encoded.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// A sampler can't be made.
+    #[error(transparent)]
+    Sampler(#[from] SamplerError),
 }
 
 /// Where a model computes.
@@ -246,6 +270,39 @@ impl Model {
     /// How contexts on the CPU compute.
     pub fn session_options(&self) -> SessionOptions {
         self.0.session
+    }
+
+    /// A request for the next turn of a conversation, by the model's chat template. It samples as [`SamplerConfig`] does by
+    /// default; [`Request`] has what can be changed.
+    ///
+    /// # Errors
+    /// [`PromptError::Template`], [`PromptError::Chat`].
+    pub fn chat(&self, messages: &[Message]) -> Result<Request, PromptError> {
+        let template = self.template().map_err(|error| PromptError::Template { why: error.to_string() })?;
+        let prompt = template.prompt(self.tokenizer(), messages, &ChatOptions::default())?;
+        let sampler = Sampler::new(SamplerConfig::default())?;
+        Ok(Request { beginning: Beginning::Turn, ..Request::new(prompt.ids, sampler) })
+    }
+
+    /// A request for more of `text`, in which nothing is read as a control token.
+    ///
+    /// # Errors
+    /// [`PromptError::Tokenizer`].
+    pub fn continuation(&self, text: &str) -> Result<Request, PromptError> {
+        let ids = self.tokenizer().encode_prompt(text, Special::Off)?;
+        Ok(Request::new(ids, Sampler::new(SamplerConfig::default())?))
+    }
+
+    /// Starts a thread that answers up to `slots` requests at once, each with a context of its own. On the CPU they share the
+    /// forward passes. Replies are those that each request would get alone.
+    ///
+    /// # Errors
+    /// Those of [`Self::sequence`]; the system's refusal to start a thread.
+    pub fn scheduler(&self, slots: usize) -> Result<SchedulerHandle, model::Error> {
+        let sessions = (0..slots.max(1)).map(|_| Ok(CachedSession::from_box(self.sequence()?)));
+        let sessions = sessions.collect::<Result<_, model::Error>>()?;
+        SchedulerHandle::spawn(sessions, Arc::clone(self.tokenizer()))
+            .map_err(|error| model::Error::Thread { why: error.to_string() })
     }
 
     /// An empty context, wherever the model computes.

@@ -254,7 +254,7 @@ fn a_non_finite_activation_makes_its_token_nan_and_no_other() {
 #[test]
 fn empty_shapes() {
     let stored = Format::Q4_0.random(0, 32, &mut Rng(1));
-    assert_eq!(gemm_everywhere(&stored.rows(0, 0, 32), &quantized(&[0.0; 64], 2, 32)), []);
+    assert_eq!(gemm_everywhere(&stored.rows(0, 0, 32), &quantized(&[0.0; 64], 2, 32)), Vec::<f32>::new());
     let no_columns = stored.rows(0, 3, 0);
     assert_eq!(gemm_everywhere(&no_columns, &quantized(&[], 2, 0)), [0.0; 6]);
 }

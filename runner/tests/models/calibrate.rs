@@ -11,7 +11,7 @@ use halfbyte::requantize::{Plan, Ready};
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::{Matrix, Weights, gemm_f32};
 use halfbyte_gguf::imatrix::Imatrix;
-use halfbyte_gguf::{Gguf, GgufWriter, TensorType};
+use halfbyte_gguf::{Gguf, GgufWriter};
 use halfbyte_q4::gptq::Options;
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
 
