@@ -15,8 +15,12 @@ mod hub_support;
 mod machine;
 mod model;
 mod new_file;
+mod prompt;
 mod quantize;
 mod run;
+#[cfg(unix)]
+mod signals;
 mod speculate;
 mod support;
+mod terminal;
 mod text;
