@@ -87,7 +87,13 @@ fn every_line_is_a_turn_and_only_replies_are_on_stdout() {
     assert_eq!(chat("Hi\n/exit\nAnd?\n", &[]).ok(), one);
     assert_eq!(chat("", &[]).ok(), "");
     assert!(chat("/help\n", &[]).stderr.contains("/reset"));
-    assert_eq!(chat("/nothing\n", &[]).error(), "there is no command /nothing; /help lists them");
+    // Only the commands are commands: some models take such lines as instructions.
+    let other = chat("/no_think Hello\nHi\n", &[]);
+    assert_eq!(other.code, Some(0), "{other:?}");
+    assert_ne!(other.stdout, one);
+    assert_eq!(chat(" /no_think Hello\n", &[]).code, Some(0));
+    assert!(chat("/no_think Hello\n/exit\nHi\n", &[]).ok().lines().count() < other.stdout.lines().count());
+    assert_eq!(chat("/resetting\n", &[]).code, Some(0));
     assert_eq!(chat("/system\n", &[]).error(), "/system needs a text");
 }
 

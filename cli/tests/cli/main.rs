@@ -15,9 +15,13 @@ mod hub_support;
 mod machine;
 mod model;
 mod new_file;
+mod prompt;
 mod quantize;
 mod run;
 mod serve;
+#[cfg(unix)]
+mod signals;
 mod speculate;
 mod support;
+mod terminal;
 mod text;

@@ -73,10 +73,16 @@ pub(crate) fn run_with_stdin(args: &[&str], stdin: &[u8]) -> Done {
     child.wait_with_output().unwrap().into()
 }
 
-/// Does what Ctrl-C does to a program that runs. By the shell's own `kill`: not every machine has a program of that name.
+/// Does what Ctrl-C does to a program that runs.
 #[track_caller]
 pub(crate) fn interrupt(child: &Child) {
-    let kill = format!("kill -INT {}", child.id());
+    signal(child, "INT");
+}
+
+/// Sends a signal to a program that runs. By the shell's own `kill`: not every machine has a program of that name.
+#[track_caller]
+pub(crate) fn signal(child: &Child, name: &str) {
+    let kill = format!("kill -{name} {}", child.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "{kill}");
 }
 

@@ -1,95 +1,36 @@
-//! `strftime` for the few directives that templates use, in UTC and English.
+//! `strftime_now`: the date and time in a prompt, in UTC and English.
 
-use std::fmt::Write as _;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+use chrono::DateTime;
+use chrono::format::{Item, StrftimeItems};
 
-/// `time` as `format` says: `%Y %y %m %d %e %j %B %b %A %a %H %I %M %S %p %%`.
-///
-/// A time before 1970 is taken as 1970.
+/// The longest format, in bytes. A directive of two bytes writes up to 24, which no one has charged for.
+const MAX_FORMAT: usize = 256;
+
+/// `time` as `format` says, with the directives of C's and Python's `strftime`. A time before 1970 is taken as 1970.
 ///
 /// # Errors
-/// A sentence that names the directive that is not in the list.
+/// A sentence that names the format, if it has a directive that there is not, or its length, if it is too long.
 pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let (month_name, day_name) = (MONTHS[month as usize - 1], DAYS[((days + 4) % 7) as usize]);
-    let mut out = String::new();
-    let mut chars = format.chars();
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            out.push(c);
-            continue;
-        }
-        let written = match chars.next() {
-            Some('Y') => write!(out, "{year}"),
-            Some('y') => write!(out, "{:02}", year % 100),
-            Some('m') => write!(out, "{month:02}"),
-            Some('d') => write!(out, "{day:02}"),
-            Some('e') => write!(out, "{day:2}"),
-            Some('j') => write!(out, "{:03}", day_of_year(days, year)),
-            Some('B') => out.write_str(month_name),
-            Some('b') => out.write_str(&month_name[..3]),
-            Some('A') => out.write_str(day_name),
-            Some('a') => out.write_str(&day_name[..3]),
-            Some('H') => write!(out, "{hour:02}"),
-            Some('I') => write!(out, "{:02}", (hour + 11) % 12 + 1),
-            Some('M') => write!(out, "{minute:02}"),
-            Some('S') => write!(out, "{second:02}"),
-            Some('p') => out.write_str(if hour < 12 { "AM" } else { "PM" }),
-            Some('%') => out.write_str("%"),
-            Some(other) => return Err(format!("strftime_now: the directive %{other} is not available")),
-            None => return Err("strftime_now: the format ends with %".to_owned()),
-        };
-        // Writing to a string does not fail.
-        written.map_err(|e| e.to_string())?;
+    if format.len() > MAX_FORMAT {
+        let got = format.len();
+        return Err(format!("strftime_now: a format of {got} bytes, expected at most {MAX_FORMAT}"));
     }
-    Ok(out)
-}
-
-/// Year, month and day of a number of days since 1970, in the Gregorian calendar.
-///
-/// Years are counted from 1 March, so that the leap day is the last of its
-/// year, and 400-year cycles of 146,097 days from the year 0.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (cycle, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day_of_month = day - (153 * month + 2) / 5 + 1;
-    let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (400 * cycle + year + carry, month, day_of_month)
-}
-
-/// The day of the year, 1 for 1 January.
-fn day_of_year(days: u64, year: u64) -> u64 {
-    let y = year - 1;
-    let before = 365 * y + y / 4 - y / 100 + y / 400;
-    // 1970-01-01 is day 719,162 after 0001-01-01.
-    days + 719_162 - before + 1
+    let items: Vec<Item<'_>> = StrftimeItems::new(format).collect();
+    if items.contains(&Item::Error) {
+        return Err(format!("strftime_now: {format:?} has a directive that is not available"));
+    }
+    let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since_1970.as_secs()).ok();
+    let time = seconds.and_then(|seconds| DateTime::from_timestamp(seconds, since_1970.subsec_nanos()));
+    let time = time.ok_or_else(|| format!("strftime_now: {since_1970:?} after 1970 is too late"))?;
+    Ok(time.format_with_items(items.into_iter()).to_string())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
 
@@ -115,7 +56,10 @@ mod tests {
 
     #[test]
     fn unknown_directives_are_named() {
-        assert_eq!(format(UNIX_EPOCH, "%Q").unwrap_err(), "strftime_now: the directive %Q is not available");
+        let error = format(UNIX_EPOCH, "%Y %Q").unwrap_err();
+        assert_eq!(error, r#"strftime_now: "%Y %Q" has a directive that is not available"#);
         assert!(format(UNIX_EPOCH, "%").is_err());
+        let error = format(UNIX_EPOCH, &"%A".repeat(200)).unwrap_err();
+        assert_eq!(error, "strftime_now: a format of 400 bytes, expected at most 256");
     }
 }
