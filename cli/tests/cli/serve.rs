@@ -21,17 +21,17 @@ impl Serving {
     fn start(args: &[&str]) -> Self {
         let mut command = halfbyte(&[&["serve", "--port", "0"], args].concat());
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut said = Vec::new();
-        loop {
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut serving = Self { child, stderr, said: Vec::new(), address: String::new() };
+        while serving.address.is_empty() {
             let mut line = String::new();
-            assert!(stderr.read_line(&mut line).unwrap() > 0, "it has ended: {said:?}");
-            if let Some(rest) = line.strip_prefix("listening on http://") {
-                let address = rest.split(',').next().unwrap().to_owned();
-                return Self { child, stderr, said, address };
+            assert!(serving.stderr.read_line(&mut line).unwrap() > 0, "it has ended: {:?}", serving.said);
+            match line.strip_prefix("listening on http://") {
+                Some(rest) => serving.address = rest.split(',').next().unwrap().to_owned(),
+                None => serving.said.push(line),
             }
-            said.push(line);
         }
+        serving
     }
 
     fn connect(&self) -> TcpStream {

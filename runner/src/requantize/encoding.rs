@@ -143,8 +143,8 @@ impl Encoding {
     /// The same type by the usual method for columns of different importance.
     #[must_use]
     pub fn weighted(self) -> Self {
-        let usual = self.methods().iter().copied();
-        Self { method: usual.filter(|method| method.takes_importance()).next().or(self.method), ..self }
+        let mut usual = self.methods().iter().copied();
+        Self { method: usual.find(|method| method.takes_importance()).or(self.method), ..self }
     }
 
     /// The type in the file.

@@ -69,7 +69,7 @@ pub(crate) fn cases(name: &str) -> Vec<Case> {
 pub(crate) fn assert_recorded_logits(model: &Transformer, ctx: &Compute, golden: &str) {
     let mut worst = (0f64, String::new());
     for (name, prompt, positions, greedy, gaps) in cases(golden) {
-        let mut session = CpuSession::new(model, &ctx, EXACT).expect("a session");
+        let mut session = CpuSession::new(model, ctx, EXACT).expect("a session");
         let logits = all_logits(&mut session, &prompt);
         for (at, record) in positions {
             let logits = &logits[at];

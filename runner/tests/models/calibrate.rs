@@ -126,7 +126,7 @@ fn divergence(ctx: &Compute, gguf: &Gguf, quantized: Vec<u8>) -> f64 {
     let base = crate::common::transformer(gguf).unwrap();
     let quantized = Gguf::from_vec(quantized).unwrap();
     let model = crate::common::transformer(&quantized).unwrap();
-    let mut sessions = [&base, &model].map(|model| CpuSession::new(model, &ctx, options()).unwrap());
+    let mut sessions = [&base, &model].map(|model| CpuSession::new(model, ctx, options()).unwrap());
     let [base, session] = &mut sessions;
     let mut mean = Mean::default();
     for ids in windows(gguf, 200, 12) {

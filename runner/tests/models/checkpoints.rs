@@ -28,7 +28,7 @@ fn ids(golden: &Value) -> Vec<u32> {
 }
 
 fn logits(model: &Transformer, ctx: &Compute, options: SessionOptions, ids: &[u32]) -> Vec<f32> {
-    let mut session = CpuSession::new(model, &ctx, options).unwrap();
+    let mut session = CpuSession::new(model, ctx, options).unwrap();
     let mut all = Vec::new();
     session.feed_all(ids, |_, logits| all.extend_from_slice(logits)).unwrap();
     all

@@ -37,7 +37,7 @@ pub(super) fn compile<'a>(name: &'a str, source: &'a str) -> Result<Program<'a>,
     constants::check_nesting(source, name)?;
     let whitespace =
         WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
-    let template = parse(source, name, SyntaxConfig::default(), whitespace)?;
+    let template = parse(source, name, SyntaxConfig, whitespace)?;
     constants::check(&template)?;
     let mut generator = CodeGenerator::new(name, source);
     generator.compile_stmt(&template);

@@ -22,7 +22,7 @@ fn refused(what: String) -> Error {
 pub(super) fn check_nesting(source: &str, name: &str) -> Result<(), Error> {
     let whitespace = WhitespaceConfig::default();
     let (mut operators, mut branches) = (0, 0);
-    for token in tokenize(source, false, SyntaxConfig::default(), whitespace) {
+    for token in tokenize(source, false, SyntaxConfig, whitespace) {
         let Ok((token, span)) = token else { return Ok(()) };
         match token {
             Token::VariableStart | Token::BlockStart => operators = 0,

@@ -70,7 +70,7 @@ pub(super) fn install(environment: &mut Environment<'_>) {
     add_check(environment, "!store", |meter, operands| meter.require_no_namespace(&operands[0]));
     add_check(environment, "!items", elements);
 
-    add_result(environment, "!materialize", |meter, value| finish(meter, value));
+    add_result(environment, "!materialize", finish);
     add_result(environment, "!built", |meter, value| meter.charge_nodes(&value).map(|()| value));
     add_result(environment, "!loop", |meter, value| {
         // The keys of a dictionary are copied, and the text of a string may be.
