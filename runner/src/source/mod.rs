@@ -5,7 +5,7 @@
 //! and the source tells them: which elements of a head are rotated together ([`Source::rope_order`]), and in which
 //! order the rows of queries and keys are stored because of that ([`Source::stored_row`]).
 //!
-//! [`open`] opens a directory as a [`Checkpoint`], and a file as GGUF. The module [`weight_types`](crate::weight_types) says
+//! [`open`] opens a directory as a [`Checkpoint`], and a file as GGUF. The module [`weight_types`] says
 //! which types of weights models are computed with.
 
 mod affine;
