@@ -8,7 +8,7 @@ use halfbyte_cpu_kernels::Isa;
 use halfbyte_tokenizer::chat::{ChatError, ChatOptions, ChatTemplate, Message};
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerError, TokenizerSpec};
 
-use crate::generate::{Beginning, CachedSession, Request, SchedulerHandle};
+use crate::generate::{Beginning, Request};
 use crate::sampler::{Sampler, SamplerConfig, SamplerError};
 
 #[cfg(feature = "cuda")]
@@ -291,18 +291,6 @@ impl Model {
     pub fn continuation(&self, text: &str) -> Result<Request, PromptError> {
         let ids = self.tokenizer().encode_prompt(text, Special::Off)?;
         Ok(Request::new(ids, Sampler::new(SamplerConfig::default())?))
-    }
-
-    /// Starts a thread that answers up to `slots` requests at once, each with a context of its own. On the CPU they share the
-    /// forward passes. Replies are those that each request would get alone.
-    ///
-    /// # Errors
-    /// Those of [`Self::sequence`]; the system's refusal to start a thread.
-    pub fn scheduler(&self, slots: usize) -> Result<SchedulerHandle, model::Error> {
-        let sessions = (0..slots.max(1)).map(|_| Ok(CachedSession::from_box(self.sequence()?)));
-        let sessions = sessions.collect::<Result<_, model::Error>>()?;
-        SchedulerHandle::spawn(sessions, Arc::clone(self.tokenizer()))
-            .map_err(|error| model::Error::Thread { why: error.to_string() })
     }
 
     /// An empty context, wherever the model computes.

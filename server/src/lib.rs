@@ -1,17 +1,4 @@
-//! A server for clients of OpenAI's API: `halfbyte serve`.
-//!
-//! ```text
-//! HTTP (one thread): checks, chat template, tokenizer -> queue -> scheduler (the calling thread and its pool)
-//!        client <- JSON or server-sent events <- text, a channel a reply <-'
-//! ```
-//!
-//! | route | what |
-//! |---|---|
-//! | `POST /v1/chat/completions`, `POST /v1/completions` | a reply, whole or streamed |
-//! | `GET /v1/models`, `GET /v1/models/{id}` | the model |
-//! | `GET /health` | whether the server answers; needs no key |
-//! | `GET /metrics` | counters for Prometheus |
-//! | `GET /` | a page to chat in |
+#![doc = include_str!("../README.md")]
 
 mod admission;
 mod client;
@@ -97,7 +84,7 @@ pub enum ServeError {
 /// [`ServeError::NoSlots`], [`ServeError::Metrics`], [`ServeError::Socket`].
 pub fn serve(
     sessions: Vec<CachedSession>,
-    tokenizer: Tokenizer,
+    tokenizer: impl Into<Arc<Tokenizer>>,
     options: ServeOptions,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
@@ -105,17 +92,18 @@ pub fn serve(
     let Some(context) = sessions.first().map(|session| session.context()) else {
         return Err(ServeError::NoSlots);
     };
-    let tokenizer = Arc::new(tokenizer);
+    let tokenizer = tokenizer.into();
     let metrics = Arc::new(Metrics::new()?);
     let address = listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
     // Admission bounds the number of jobs in this channel.
     let (sender, jobs) = std::sync::mpsc::channel();
     let size = (sessions.len(), context);
     let app = http::App::new(Arc::clone(&tokenizer), options, sender, Arc::clone(&metrics), size, address);
+    let scheduler = Scheduler::new(sessions, &tokenizer).map_err(|_| ServeError::NoSlots)?;
     std::thread::scope(|scope| {
         // The channel ends with the server, and the scheduler with the channel.
         let server = scope.spawn(move || http::run(app, listener, stop));
-        Scheduler::new(sessions, &tokenizer).run(&jobs, || metrics.passes.inc());
+        scheduler.run(&jobs, || metrics.passes.inc());
         // Owned here, so that it is dropped if the scheduler panics: the server then says that it has stopped computing.
         drop(jobs);
         match server.join() {

@@ -1,11 +1,12 @@
 //! A scheduler on a thread of its own, and replies as channels.
 
-use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
+
+use crate::Model;
 
 use super::{CachedSession, Event, Finish, GenerateError, Listener, Request, Scheduler};
 use halfbyte_tokenizer::Tokenizer;
@@ -14,9 +15,38 @@ use halfbyte_tokenizer::Tokenizer;
 ///
 /// Any number of threads can submit. The scheduler's thread ends when the last handle is gone and the last reply has
 /// ended.
+///
+/// ```no_run
+/// use halfbyte::Model;
+/// use halfbyte::generate::{Event, Request};
+/// use halfbyte::sampler::{Sampler, SamplerConfig};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let model = Model::load("model.gguf")?;
+/// let scheduler = model.scheduler(4)?; // makes up to four replies at once
+/// let prompt = model.tokenizer().encode_prompt("Once upon a time", halfbyte_tokenizer::Special::Off)?;
+/// let request = Request { max_tokens: 50, ..Request::new(prompt, Sampler::new(SamplerConfig::default())?) };
+/// for event in scheduler.submit(request) {
+///     if let Event::Text(text) = event {
+///         print!("{text}");
+///     }
+/// }
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct SchedulerHandle {
     requests: Sender<(Request, Channel)>,
+}
+
+impl Model {
+    /// Starts a scheduler that makes up to `slots` replies at once, each in a context of its own.
+    ///
+    /// # Errors
+    /// [`GenerateError::NoSlots`], [`GenerateError::Thread`]; [`GenerateError::Model`] as of [`Self::sequence`].
+    pub fn scheduler(&self, slots: usize) -> Result<SchedulerHandle, GenerateError> {
+        let sessions = (0..slots).map(|_| self.sequence().map(CachedSession::from_box));
+        SchedulerHandle::spawn(sessions.collect::<Result<_, _>>()?, Arc::clone(self.tokenizer()))
+    }
 }
 
 impl SchedulerHandle {
@@ -24,12 +54,23 @@ impl SchedulerHandle {
     /// kind of options, and `tokenizer` is the model's.
     ///
     /// # Errors
-    /// The system's refusal to start a thread.
-    pub fn spawn(sessions: Vec<CachedSession>, tokenizer: impl Into<Arc<Tokenizer>>) -> io::Result<Self> {
+    /// [`GenerateError::NoSlots`], [`GenerateError::Thread`].
+    pub fn spawn(
+        sessions: Vec<CachedSession>,
+        tokenizer: impl Into<Arc<Tokenizer>>,
+    ) -> Result<Self, GenerateError> {
+        if sessions.is_empty() {
+            return Err(GenerateError::NoSlots);
+        }
         let (sender, requests) = channel();
         let tokenizer = tokenizer.into();
-        let run = move || Scheduler::new(sessions, &tokenizer).run(&requests, || ());
-        thread::Builder::new().name("halfbyte-scheduler".to_owned()).spawn(run)?;
+        let run = move || {
+            if let Ok(scheduler) = Scheduler::new(sessions, &tokenizer) {
+                scheduler.run(&requests, || ());
+            }
+        };
+        let thread = thread::Builder::new().name("halfbyte-scheduler".to_owned());
+        thread.spawn(run).map_err(GenerateError::Thread)?;
         Ok(Self { requests: sender })
     }
 

@@ -58,6 +58,12 @@ pub enum GenerateError {
     /// The callback failed, which for a program means that its output did.
     #[error("cannot write the reply")]
     Output(#[from] io::Error),
+    /// A scheduler was given no sessions.
+    #[error("no slots: expected at least one session to make replies in")]
+    NoSlots,
+    /// The system starts no thread for the scheduler.
+    #[error("cannot start the scheduler's thread")]
+    Thread(#[source] io::Error),
     /// The scheduler's thread has ended before the reply did, which only a bug can cause.
     #[error("the scheduler has ended before the reply")]
     NoScheduler,

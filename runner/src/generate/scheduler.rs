@@ -15,7 +15,7 @@ use std::sync::mpsc::Receiver;
 
 use super::pass::{Entry, pass};
 use super::reply::Reply;
-use super::{CachedSession, Event, Finish, FinishReason, Listener, Request, Usage};
+use super::{CachedSession, Event, Finish, FinishReason, GenerateError, Listener, Request, Usage};
 use crate::model::Batch;
 use halfbyte_tokenizer::Tokenizer;
 
@@ -50,9 +50,15 @@ struct Job<'t, L> {
 impl<'t, L: Listener> Scheduler<'t, L> {
     /// A scheduler that makes as many replies at once as there are `sessions`, which are of one model with one kind of
     /// options.
-    pub fn new(sessions: Vec<CachedSession>, tokenizer: &'t Tokenizer) -> Self {
+    ///
+    /// # Errors
+    /// [`GenerateError::NoSlots`].
+    pub fn new(sessions: Vec<CachedSession>, tokenizer: &'t Tokenizer) -> Result<Self, GenerateError> {
+        if sessions.is_empty() {
+            return Err(GenerateError::NoSlots);
+        }
         let slots = sessions.into_iter().map(|cache| Slot { cache, used: 0, job: None }).collect();
-        Self { slots, waiting: VecDeque::new(), tokenizer, batch: Batch::default(), started: 0 }
+        Ok(Self { slots, waiting: VecDeque::new(), tokenizer, batch: Batch::default(), started: 0 })
     }
 
     /// Puts a request at the end of the queue.
@@ -150,7 +156,7 @@ impl<'t, L: Listener> Slot<'t, L> {
     }
 
     /// Frees the slot if its reply has ended, or if the pass has failed.
-    fn end_if_over(&mut self, failed: Option<&Arc<super::GenerateError>>) {
+    fn end_if_over(&mut self, failed: Option<&Arc<GenerateError>>) {
         let Some(mut job) = self.job.take() else { return };
         match (job.reply.end.take(), failed) {
             (Some(Ok(reason)), _) => job.end(reason),
@@ -168,7 +174,7 @@ impl<L: Listener> Job<'_, L> {
         let _ = self.listener.event(Event::Done(finish));
     }
 
-    fn fail(mut self, error: Arc<super::GenerateError>) {
+    fn fail(mut self, error: Arc<GenerateError>) {
         let _ = self.listener.event(Event::Failed(error));
     }
 }

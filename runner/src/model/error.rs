@@ -24,12 +24,6 @@ pub enum Error {
     /// The threads or the instruction set that were asked for can't be had.
     #[error(transparent)]
     Threads(#[from] halfbyte_threadpool::Error),
-    /// A thread can't be started.
-    #[error("a thread can't be started: {why}")]
-    Thread {
-        /// What the system said.
-        why: String,
-    },
     /// A state can't be cut back.
     #[error(transparent)]
     CannotCut(#[from] super::CannotCut),

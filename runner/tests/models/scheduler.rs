@@ -179,6 +179,8 @@ fn a_request_that_cannot_be_answered_fails_alone() {
     assert!(failed(Vec::new()).starts_with("no tokens to feed"));
     assert!(failed(vec![1, 99_999_999]).contains("99999999"));
     assert_eq!(good.text().unwrap().0, alone.text);
+    let none = SchedulerHandle::spawn(Vec::new(), Arc::clone(&setup.tokenizer));
+    assert!(matches!(none, Err(GenerateError::NoSlots)));
 }
 
 /// A sequence whose logits are made of all its tokens, and that cannot be cut. A call fails if `fails` counts down to 0.

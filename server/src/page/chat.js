@@ -77,7 +77,7 @@ function busy(is) {
 async function send(event) {
   event?.preventDefault();
   const text = at("text").value;
-  if (running || !text.trim()) return;
+  if (running || at("send").disabled || !text.trim()) return;
   const own = new AbortController();
   const conversation = messages;
   running = own;

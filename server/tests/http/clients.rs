@@ -108,3 +108,52 @@ fn the_page_chats() {
     drop(browser);
     server.join();
 }
+
+/// Scrolls to the top as a reader would, at the first words of the second reply.
+const SCROLL_UP_AT_THE_FIRST_WORDS: &str = r"new MutationObserver((_, observer) => {
+    if (!(document.querySelectorAll('.assistant')[1]?.textContent.length > 5)) return;
+    observer.disconnect();
+    document.getElementById('log').scrollTop = 0;
+    window.scrolledUp = true;
+}).observe(document.getElementById('log'), { childList: true, subtree: true })";
+
+#[test]
+fn the_page_stays_where_its_reader_scrolls() {
+    let Some(driver) = client("HALFBYTE_CHROMEDRIVER") else { return };
+    let server = Server::start(1, 512, ServeOptions::new("tiny"));
+    let browser = Browser::start(&driver);
+    browser.open(&format!("http://{}/", server.address));
+    browser.wait_for("document.getElementById('model').textContent === 'tiny'");
+    browser.eval("document.getElementById('log').style = 'flex: none; height: 60px'");
+    browser.eval("document.getElementById('tokens').value = '80'");
+    let hidden =
+        "(log => log.scrollHeight - log.clientHeight - log.scrollTop)(document.getElementById('log'))";
+    browser.type_into("#text", "Once upon a time\u{e007}");
+    browser.wait_for("document.querySelectorAll('.note').length === 1");
+    // The end is in view, unless the reader has scrolled up.
+    browser.wait_for(&format!("{hidden} < 2 && document.getElementById('log').scrollTop > 0"));
+    browser.eval(SCROLL_UP_AT_THE_FIRST_WORDS);
+    browser.type_into("#text", "And then?\u{e007}");
+    browser.wait_for("window.scrolledUp === true && document.querySelectorAll('.note').length === 2");
+    assert_eq!(browser.eval("document.getElementById('log').scrollTop"), 0);
+    // The next message is in view again.
+    browser.type_into("#text", "More\u{e007}");
+    browser.wait_for("document.querySelectorAll('.note').length === 3");
+    browser.wait_for(&format!("{hidden} < 2"));
+    drop(browser);
+    server.join();
+}
+
+#[test]
+fn the_page_says_that_a_model_cannot_chat() {
+    let Some(driver) = client("HALFBYTE_CHROMEDRIVER") else { return };
+    let server = Server::start_without_template();
+    let browser = Browser::start(&driver);
+    browser.open(&format!("http://{}/", server.address));
+    browser.wait_for("document.getElementById('model').textContent === 'tiny'");
+    let notice = browser.eval("document.getElementById('notice').textContent");
+    assert!(notice.as_str().unwrap().contains("the model has no chat template"), "{notice}");
+    assert_eq!(browser.eval("document.getElementById('send').disabled"), true);
+    drop(browser);
+    server.join();
+}
