@@ -250,7 +250,7 @@ fn refuse_spills(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-    use super::{ARCHITECTURES, Block, Needs, differences, parse};
+    use super::{ARCHITECTURES, Block, Needs, blocks, differences, kernels_crate, parse};
 
     #[test]
     fn reads_what_ptxas_prints() {
@@ -260,6 +260,20 @@ mod tests {
             ptxas info    : Used 34 registers, used 1 barriers, 8 bytes cumulative stack size, 48 bytes smem, 404 bytes cmem[0]\n";
         let needs = parse(said).unwrap()["f"];
         assert_eq!((needs.registers, needs.shared, needs.stack, needs.spilled), (34, 48, 8, 28));
+    }
+
+    /// The part of the file that needs no compiler.
+    #[test]
+    fn the_files_blocks_are_those_of_the_texts() {
+        let file = std::fs::read_to_string(kernels_crate().join("contract.json")).unwrap();
+        let file: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&file).unwrap();
+        let blocks = blocks().unwrap();
+        assert_eq!(file.keys().collect::<Vec<_>>(), blocks.keys().collect::<Vec<_>>());
+        for (name, block) in blocks {
+            let said = |key: &str| file[&name][key].as_u64().unwrap();
+            let got = (u64::from(block.threads), u64::from(block.shared_bytes));
+            assert_eq!(got, (said("threads"), said("dynamic_shared_bytes")), "{name}");
+        }
     }
 
     /// Against figures of NVIDIA's occupancy calculator.
