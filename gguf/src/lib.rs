@@ -1,3 +1,5 @@
+#![doc = include_str!("../README.md")]
+//!
 //! GGUF model files, versions 2 and 3: read in place, checked before use, written whole.
 //!
 //! [`Gguf::open`] maps a file and reads its metadata and tensor list; the

@@ -1,3 +1,5 @@
+#![doc = include_str!("../README.md")]
+//!
 //! Text to token ids and back, from a model file's own vocabulary.
 //!
 //! Two families, named as GGUF files name them:
