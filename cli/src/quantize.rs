@@ -81,7 +81,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     refuse_or_tell(args.strict, &remarks(&tensors))?;
     // Half of another model's weights would look like a result.
     gguf.require_unchanged()?;
-    writer.commit()?;
+    writer.commit().with_context(|| out.clone())?;
     if let Some(checkpoint) = checkpoint {
         checkpoint.remove()?;
     }

@@ -1,11 +1,11 @@
 //! A file that appears whole or not at all.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tempfile::NamedTempFile;
+use tempfile::TempPath;
 
 use crate::Error;
 use crate::mapped::describe_kind;
@@ -22,7 +22,8 @@ use crate::mapped::describe_kind;
 /// killed process can leave the temporary file (`.halfbyte-XXXXXX.tmp`).
 #[derive(Debug)]
 pub struct AtomicFile {
-    file: BufWriter<NamedTempFile>,
+    file: BufWriter<File>,
+    temporary: TempPath,
     /// The path as given, for messages.
     path: PathBuf,
     /// The path that is replaced: what `path` leads to if it is a link.
@@ -76,7 +77,9 @@ impl AtomicFile {
         // The error's own text has the name of the temporary file, which says nothing to a user.
         let file = builder().tempfile_in(folder).map_err(|e| error(e.kind().into()))?;
         let unfinished = Unfinished::new(file.path());
-        Ok(Self { file: BufWriter::with_capacity(1 << 20, file), path, destination, unfinished })
+        // Apart, so that errors of writing do not have the temporary file's name either.
+        let (file, temporary) = file.into_parts();
+        Ok(Self { file: BufWriter::with_capacity(1 << 20, file), temporary, path, destination, unfinished })
     }
 
     /// Writes what is buffered, waits until it is on disk, and renames.
@@ -85,12 +88,12 @@ impl AtomicFile {
     /// [`Error::Write`], or [`Error::OutputKind`] if something else than a regular file has appeared at the destination
     /// since [`create`](Self::create); the destination is then as it was.
     pub fn commit(self) -> Result<(), Error> {
-        let Self { file, path, destination, unfinished } = self;
+        let Self { file, temporary, path, destination, unfinished } = self;
         let error = |source| Error::Write { what: path.display().to_string(), source };
         let file = file.into_inner().map_err(|e| error(e.into_error()))?;
-        file.as_file().sync_all().map_err(error)?;
+        file.sync_all().map_err(error)?;
         require_replaceable(&path, &destination)?;
-        file.persist(&destination).map_err(|e| error(e.error))?;
+        temporary.persist(&destination).map_err(|e| error(e.error))?;
         drop(unfinished);
         Ok(())
     }

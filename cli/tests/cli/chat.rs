@@ -147,7 +147,7 @@ fn ctrl_c_stops_the_reply_and_not_the_program() {
     interrupt(&child);
     wait_for("[stopped]\n");
     stdin.write_all(b"/help\n").unwrap();
-    wait_for("begins with a slash.\n");
+    wait_for("sends a line that is a command.\n");
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(130));
     rest.join().unwrap().unwrap();
