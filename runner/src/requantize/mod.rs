@@ -14,7 +14,7 @@
 //! use std::ops::ControlFlow;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let gguf = halfbyte::embedded::gguf()?;
+//! let gguf = Gguf::open("../cli/model/halfbyte-tiny.gguf")?;
 //! let plan = Plan::new(&gguf, "q4_0:max7".parse()?, &[])?;
 //! let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors())?;
 //! let pool = halfbyte_threadpool::ThreadPool::new(2)?;

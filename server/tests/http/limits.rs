@@ -198,7 +198,7 @@ fn a_refused_client_can_send_all_of_its_body_before_it_reads_why() {
     let max_body = 16 << 20;
     let server = Server::start(1, 32, ServeOptions { max_body, ..ServeOptions::new("tiny") });
     let mut stream = TcpStream::connect(server.address).unwrap();
-    let head = format!("POST /v1/completions HTTP/1.1\r\nHost: {}\r\n", server.address);
+    let head = format!("POST /v1/completions HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", server.address);
     let length = max_body + 1;
     write!(stream, "{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n").unwrap();
     stream.write_all(&vec![b' '; length]).unwrap();
