@@ -92,8 +92,8 @@ fn the_page_chats() {
     browser.eval("document.getElementById('tokens').value = '0'");
     browser.type_into("#text", "Again");
     browser.click("#send");
-    browser.wait_for("document.querySelector('.error') !== null");
-    let error = browser.eval("document.querySelector('.error').textContent");
+    browser.wait_for("document.querySelector('#log .error') !== null");
+    let error = browser.eval("document.querySelector('#log .error').textContent");
     assert!(error.as_str().unwrap().contains("expected at least 1"), "{error}");
     assert_eq!(browser.eval("document.getElementById('text').value"), "Again");
     browser.click("#clear");
