@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::args::{DoctorArgs, GlobalArgs};
 use super::engine::{self, Chosen, Engine};
 use super::memory::{self, Memory};
+use super::output;
 use super::words::HumanBytes;
-use super::{output, way};
 
 #[derive(Serialize)]
 struct Report {
@@ -148,7 +148,7 @@ fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
         architecture: config.architecture,
         layers: config.layers.len(),
         file_bytes: gguf.n_bytes() as u64,
-        activations: way::activations_name(engine.options.activations),
+        activations: engine.options.activations.name(),
         kv_cache: engine.options.kv_type.name(),
         context: engine.options.context,
         trained_context: config.context,

@@ -180,7 +180,7 @@ impl Engine {
             None => None,
         };
         // What f32 activations are multiplied by is decoded from where it lies.
-        if options.activations == ActivationType::Int8 && !global.no_pack && device.is_none() {
+        if options.activations != ActivationType::F32 && !global.no_pack && device.is_none() {
             let start = Instant::now();
             let waiting = Waiting::new(format!("packing the weights of {name}"));
             match &mut share {

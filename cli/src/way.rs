@@ -34,7 +34,7 @@ impl Way {
     pub(crate) fn types(self) -> Types {
         match self {
             Self::Cpu(options) => Types {
-                activations: Some(activations_name(options.activations)),
+                activations: Some(options.activations.name()),
                 prompt_precision: None,
                 kv_cache: options.kv_type.name().to_owned(),
             },
@@ -78,15 +78,8 @@ pub(crate) fn context(config: &Description, global: &GlobalArgs) -> usize {
 
 /// The options of contexts on the CPU.
 pub(crate) fn session_options(config: &Description, global: &GlobalArgs) -> SessionOptions {
-    let activations = match global.activations {
-        Some(ActivationsArg::F32) => ActivationType::F32,
-        None | Some(ActivationsArg::Int8) => ActivationType::Int8,
-    };
-    let kv_type = match (global.kv_cache, activations) {
-        (Some(kind), _) => kind.kv_type(),
-        (None, ActivationType::F32) => KvType::F32,
-        (None, ActivationType::Int8) => KvType::F16,
-    };
+    let activations = global.activations.map_or(ActivationType::default(), ActivationsArg::activations);
+    let kv_type = global.kv_cache.map_or(activations.default_kv_type(), |kind| kind.kv_type());
     SessionOptions { activations, kv_type, ..SessionOptions::new(context(config, global)) }
 }
 
@@ -99,12 +92,4 @@ pub(crate) fn cuda_options(config: &Description, global: &GlobalArgs) -> Result<
     };
     let prompt_precision = global.prompt_precision.map_or(PromptPrecision::Bf16, |p| p.precision());
     Ok(CudaOptions { prompt_precision, kv_format, ..CudaOptions::new(context(config, global)) })
-}
-
-/// The name of the activations' type, as `--activations` takes it.
-pub(crate) fn activations_name(activations: ActivationType) -> &'static str {
-    match activations {
-        ActivationType::F32 => "f32",
-        ActivationType::Int8 => "int8",
-    }
 }

@@ -1,10 +1,11 @@
 //! SwiGLU, residual addition and softmax.
 
 use crate::error::{Error, check_len};
-use crate::quantize::{Groups, by_pieces, resize};
+use crate::quantize::{by_groups, by_rows, resize, set, set_row};
+use crate::scratch::{Line, Purpose, with_lines};
 use crate::simd::{Kernel, LANES, Simd, exp};
 use crate::{Context, Isa};
-use halfbyte_q8::{Activations, GROUP};
+use halfbyte_q8::{Activations, GROUP, Part, Precision};
 
 /// Elements a work item of an elementwise kernel takes: enough that handing it over costs little beside it.
 const CHUNK: usize = 4096;
@@ -45,13 +46,36 @@ pub fn swiglu_quantize(
         return Err(Error::Group { what: "elements of gate, by rows", cols: gate.len(), group: rows });
     }
     resize(out, rows, gate.len().checked_div(rows).unwrap_or(0))?;
-    let groups = gate.len() / GROUP;
-    let groups_a_piece = groups.div_ceil(4 * ctx.pool.threads()).max(CHUNK / GROUP);
-    by_pieces(ctx, out, groups_a_piece, |first, groups| {
-        let elements = first * GROUP..(first + groups.len()) * GROUP;
-        ctx.isa.dispatch(SwiGluGroups { gate: &gate[elements.clone()], up: &up[elements], groups });
-    });
+    let (precision, cols) = (out.precision(), out.cols());
+    if precision != Precision::Auto {
+        // Every group is on its own.
+        let limit = precision.limit(&[]);
+        let groups_a_piece = out.groups().saturating_mul(rows).div_ceil(4 * ctx.pool.threads());
+        by_groups(ctx, out, groups_a_piece.max(CHUNK / GROUP), |first, part| {
+            let elements = first * GROUP..(first + part.groups()) * GROUP;
+            ctx.isa.dispatch(SwiGluGroups { gate: &gate[elements.clone()], up: &up[elements], limit, part });
+        });
+    } else if rows == 1 && cols > CHUNK && ctx.pool.threads() > 1 {
+        with_row(cols, |y| {
+            swiglu(ctx, gate, up, y)?;
+            crate::quantize_activations(ctx, y, 1, cols, out)
+        })?;
+    } else {
+        let rows_a_piece = rows.div_ceil(4 * ctx.pool.threads()).max(CHUNK / cols.max(1));
+        by_rows(ctx, out, rows_a_piece, |first, part| {
+            let elements = first * GROUP..(first + part.groups()) * GROUP;
+            let (gate, up) = (&gate[elements.clone()], &up[elements]);
+            with_row(cols, |y| ctx.isa.dispatch(SwiGluRows { gate, up, y, part }));
+        });
+    }
     Ok(())
+}
+
+/// Calls `f` with room for a row of `n` numbers.
+fn with_row<R>(n: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
+    with_lines(Purpose::Activations, n.div_ceil(LANES), |lines| {
+        f(&mut bytemuck::cast_slice_mut::<Line, f32>(lines)[..n])
+    })
 }
 
 struct SwiGlu<'a> {
@@ -87,7 +111,8 @@ impl Kernel for SwiGlu<'_> {
 struct SwiGluGroups<'a> {
     gate: &'a [f32],
     up: &'a [f32],
-    groups: Groups<'a>,
+    limit: f32,
+    part: Part<'a>,
 }
 
 impl Kernel for SwiGluGroups<'_> {
@@ -100,7 +125,33 @@ impl Kernel for SwiGluGroups<'_> {
         for (i, (gate, up)) in groups.enumerate() {
             let first = swiglu_vector(s, s.load_slice(gate), s.load_slice(up));
             let second = swiglu_vector(s, s.load_slice(&gate[LANES..]), s.load_slice(&up[LANES..]));
-            self.groups.set(s, i, [first, second]);
+            set(s, &mut self.part, i, [first, second], self.limit);
+        }
+    }
+}
+
+/// Whole rows, each of which decides about its outliers.
+struct SwiGluRows<'a> {
+    gate: &'a [f32],
+    up: &'a [f32],
+    /// Room for a row.
+    y: &'a mut [f32],
+    part: Part<'a>,
+}
+
+impl Kernel for SwiGluRows<'_> {
+    type Output = ();
+    const INTEGER_DOTS: bool = false;
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let n = self.y.len().max(1);
+        for (r, (gate, up)) in self.gate.chunks_exact(n).zip(self.up.chunks_exact(n)).enumerate() {
+            let vectors = gate.chunks_exact(LANES).zip(up.chunks_exact(LANES));
+            for (y, (gate, up)) in self.y.chunks_exact_mut(LANES).zip(vectors) {
+                s.store_slice(y, swiglu_vector(s, s.load_slice(gate), s.load_slice(up)));
+            }
+            set_row(s, &mut self.part, r * n / GROUP, self.y, Precision::Auto);
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::Context;
 use crate::error::{Error, check_len};
-use crate::quantize::{Groups, by_pieces, resize};
+use crate::quantize::{abs, by_rows, limit, resize, set};
 use crate::simd::{Kernel, LANES, Simd};
-use halfbyte_q8::{Activations, GROUP};
+use halfbyte_q8::{Activations, GROUP, Part, Precision};
 
 /// `y[r] = x[r] / sqrt(mean(x[r]^2) + eps) * weight` for every row of `x`.
 ///
@@ -56,10 +56,10 @@ pub fn rms_norm_quantize(
     let n = weight.len();
     let rows = count_rows(x, n)?;
     resize(out, rows, n)?;
-    let groups_a_piece = rows.div_ceil(4 * ctx.pool.threads()).max(1) * (n / GROUP);
-    by_pieces(ctx, out, groups_a_piece, |first, groups| {
-        let x = &x[first * GROUP..][..groups.len() * GROUP];
-        ctx.isa.dispatch(NormalizeGroups { x, weight, eps, groups });
+    let precision = out.precision();
+    by_rows(ctx, out, rows.div_ceil(4 * ctx.pool.threads()), |first, part| {
+        let x = &x[first * GROUP..][..part.groups() * GROUP];
+        ctx.isa.dispatch(NormalizeQuantize { x, weight, eps, precision, part });
     });
     Ok(())
 }
@@ -115,29 +115,41 @@ impl Kernel for Normalize<'_> {
 }
 
 /// Whole rows, which are whole groups.
-struct NormalizeGroups<'a> {
+struct NormalizeQuantize<'a> {
     x: &'a [f32],
     weight: &'a [f32],
     eps: f32,
-    groups: Groups<'a>,
+    precision: Precision,
+    part: Part<'a>,
 }
 
-impl Kernel for NormalizeGroups<'_> {
+impl Kernel for NormalizeQuantize<'_> {
     type Output = ();
     const INTEGER_DOTS: bool = false;
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        let mut i = 0;
-        for x in self.x.chunks_exact(self.weight.len()) {
+        let n = self.weight.len();
+        for (r, x) in self.x.chunks_exact(n).enumerate() {
             let inverse = inverse(s, x, self.eps);
-            for (x, weight) in x.chunks_exact(GROUP).zip(self.weight.chunks_exact(GROUP)) {
-                let first = s.mul(s.mul(s.load_slice(x), inverse), s.load_slice(weight));
-                let second = s.mul(s.load_slice(&x[LANES..]), inverse);
-                let second = s.mul(second, s.load_slice(&weight[LANES..]));
-                self.groups.set(s, i, [first, second]);
-                i += 1;
+            let mut sum = s.splat(0.0);
+            if self.precision == Precision::Auto {
+                for (x, weight) in x.chunks_exact(LANES).zip(self.weight.chunks_exact(LANES)) {
+                    sum = s.add(sum, abs(s, normalized(s, x, weight, inverse)));
+                }
+            }
+            let limit = limit(s, self.precision, sum, n);
+            for (g, (x, weight)) in x.chunks_exact(GROUP).zip(self.weight.chunks_exact(GROUP)).enumerate() {
+                let first = normalized(s, x, weight, inverse);
+                let second = normalized(s, &x[LANES..], &weight[LANES..], inverse);
+                set(s, &mut self.part, r * n / GROUP + g, [first, second], limit);
             }
         }
     }
+}
+
+/// The first sixteen numbers of a row, normalised.
+#[inline(always)]
+fn normalized<S: Simd>(s: S, x: &[f32], weight: &[f32], inverse: S::F32) -> S::F32 {
+    s.mul(s.mul(s.load_slice(x), inverse), s.load_slice(weight))
 }

@@ -172,15 +172,14 @@ pub fn matvec_f32(w: &Matrix<'_>, x: &[f32]) -> Vec<(f64, f64)> {
     (0..w.rows()).map(|row| (products(row).sum(), products(row).map(f64::abs).sum())).collect()
 }
 
-/// The same for row `token` of int8 activations, `x = a * code`; the magnitudes are sums of `(|d q| + |m|) |x|` for
+/// The same for row `token` of integer activations, `x = a * code`; the magnitudes are sums of `(|d q| + |m|) |x|` for
 /// formats with a minimum `m`.
 ///
 /// # Panics
 /// If the columns differ or there is no such row.
 pub fn matvec_int8(w: &Matrix<'_>, x: &Activations, token: usize) -> Vec<(f64, f64)> {
-    let (codes, scales) = (x.codes(token), x.scales(token));
-    let x: Vec<f64> =
-        codes.iter().enumerate().map(|(k, &q)| f64::from(q) * f64::from(scales[k / 32])).collect();
+    let (scales, code) = (x.scales(token), |k| f64::from(x.code(token, k)));
+    let x: Vec<f64> = (0..x.cols()).map(|k| code(k) * f64::from(scales[k / 32])).collect();
     assert_eq!(x.len(), w.cols());
     let inputs = || x.iter().enumerate();
     (0..w.rows())

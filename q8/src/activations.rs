@@ -1,87 +1,109 @@
-//! int8 activations: the input of a layer, quantized before it is multiplied by 4-bit or 8-bit weights.
+//! Integer activations: the input of a layer, quantized before it is multiplied by 4-bit or 8-bit weights.
 //!
 //! A matrix of `rows` tokens by `cols` features. Each group of 32 along a row has an f32 scale and
 //! the i32 sum of its codes. With the sum a kernel corrects for the constant offset of weight codes,
 //! `sum((q - 8) * x) = sum(q * x) - 8 * sum(x)`, which is then computed once per vector and not once per weight row.
 //!
+//! A code has 8 bits or 16: `code = low + 256 * high`. Few codes have a high byte that is not 0, and kernels look only
+//! at those: `wide` has a bit for each four inputs of a group that says whether any of them has one.
+//!
 //! ```text
-//! codes   rows x cols        i8,  row-major
+//! low     rows x cols        i8,  row-major
+//! high    rows x cols        i8,  row-major   | none with Precision::Int8
+//! wide    rows x cols / 32   u8,  row-major   | bit j: inputs 4 j .. 4 j + 4 of the group
 //! scales  rows x cols / 32   f32, row-major
 //! sums    rows x cols / 32   i32, row-major
 //! ```
-//!
-//! # The rule
-//!
-//! Exact to the bit, so that a vectorised twin can be compared with [`quantize_group`]. With
-//! `amax = max |x|` of the group, every operation in f32, rounded to nearest even:
-//!
-//! 1. some `x` is NaN or infinite: `scale = NaN`, codes 0, sum 0. Every output that uses the group
-//!    is NaN, as it would be without quantization.
-//! 2. `amax < 127 * f32::MIN_POSITIVE` (1.5e-36): `scale = 0`, codes 0, sum 0.
-//! 3. else `scale = amax / 127`, `inv = 127 / amax`, `code = round_ties_even(x * inv)`.
-//!
-//! Rule 2 keeps `scale` and `inv` normal numbers, so the result does not depend on whether the
-//! processor flushes subnormals. Codes stay within -127..=127: `|x * inv|` is at most 127 with two
-//! roundings, far from 127.5. -128 never occurs, so that negation, and with it the sign trick of some
-//! dot-product instructions, is safe.
 
 use crate::GROUP;
 use crate::error::{Error, check_len};
+use crate::rounding::{Group, Precision, high_byte, low_byte, quantize_group};
 
-/// Below this a group counts as zero; the guard of rule 2.
-const AMAX_MIN: f32 = 127.0 * f32::MIN_POSITIVE;
-
-/// Quantizes one group: the reference for every faster quantizer.
-///
-/// Returns codes, scale and the sum of the codes, as the three rules of [`Activations`] say;
-/// `x[i]` is `scale * codes[i]` to within `scale / 2` and a rounding error.
-///
-/// ```
-/// let mut x = [0.0; 32];
-/// x[0] = -254.0;
-/// x[1] = 3.0;
-/// let (codes, scale, sum) = halfbyte_q8::quantize_group(&x);
-/// assert_eq!((codes[0], codes[1], scale, sum), (-127, 2, 2.0, -125));
-/// ```
-#[must_use]
-pub fn quantize_group(x: &[f32; GROUP]) -> ([i8; GROUP], f32, i32) {
-    // The bits of |x| as integers order like the numbers, with infinity and the NaNs on top:
-    // a maximum that does not lose a NaN, and vectorises.
-    let amax = f32::from_bits(x.iter().fold(0, |m, v| m.max(v.abs().to_bits())));
-    if !amax.is_finite() {
-        return ([0; GROUP], f32::NAN, 0);
-    }
-    if amax < AMAX_MIN {
-        return ([0; GROUP], 0.0, 0);
-    }
-    let inv = 127.0 / amax;
-    let codes = x.map(|v| round_ties_even(v * inv) as i8);
-    let sum = codes.iter().map(|&q| i32::from(q)).sum();
-    (codes, amax / 127.0, sum)
-}
-
-/// `v.round_ties_even()` for `|v| < 2^22`, to an integer. At 1.5 * 2^23 the spacing of f32 is 1, so
-/// the addition rounds; the low bits of the sum are the result. Unlike the method it needs no libm
-/// call on plain x86-64.
-fn round_ties_even(v: f32) -> i32 {
-    const SHIFT: f32 = 12_582_912.0;
-    (v + SHIFT).to_bits().wrapping_sub(SHIFT.to_bits()) as i32
-}
-
-/// A matrix of int8 activations with group scales and group sums.
+/// A matrix of integer activations with group scales and group sums.
 ///
 /// The buffers keep their memory when the shape changes, so one value serves every step of a model
-/// without allocating. Numerics: [`quantize_group`]'s, group by group, so a row's bits do not
-/// depend on the rows beside it. In full: with `amax` the largest magnitude of a group, a non-finite
-/// `amax` gives scale NaN and codes 0; `amax < 127 * f32::MIN_POSITIVE` gives scale 0 and codes 0; else
-/// `scale = amax / 127` and `code = round_ties_even(x * (127 / amax))`, in f32, within -127..=127.
+/// without allocating. Numerics: [`quantize_group`]'s, group by group, with the limit that [`Precision::limit`] gives for
+/// the row, so a row's bits do not depend on the rows beside it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Activations {
+    precision: Precision,
     rows: usize,
     cols: usize,
-    codes: Vec<i8>,
+    low: Vec<i8>,
+    high: Vec<i8>,
+    wide: Vec<u8>,
     scales: Vec<f32>,
     sums: Vec<i32>,
+}
+
+/// All numbers of an [`Activations`], row-major, for a quantizer outside this crate that splits them among threads.
+///
+/// Whoever writes keeps them in agreement, as [`Part::set`] does, and -128 out of the bytes of the codes.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// Low bytes of the codes, 32 for each group.
+    pub low: &'a mut [i8],
+    /// High bytes, as many, or none with [`Precision::Int8`].
+    pub high: &'a mut [i8],
+    /// Which quarters of eight of a group have high bytes; one for each group, or none.
+    pub wide: &'a mut [u8],
+    /// Steps, one for each group.
+    pub scales: &'a mut [f32],
+    /// Sums of the codes, one for each group.
+    pub sums: &'a mut [i32],
+}
+
+impl<'a> Part<'a> {
+    /// Groups in this part.
+    #[must_use]
+    pub fn groups(&self) -> usize {
+        self.scales.len()
+    }
+
+    /// Group `i` becomes `group`. Without high bytes its codes must be within -127..=127.
+    ///
+    /// # Panics
+    ///
+    /// If there is no group `i`.
+    pub fn set(&mut self, i: usize, group: &Group) {
+        let bytes = i * GROUP..(i + 1) * GROUP;
+        for (low, &code) in self.low[bytes.clone()].iter_mut().zip(&group.codes) {
+            *low = low_byte(code);
+        }
+        if let Some(wide) = self.wide.get_mut(i) {
+            let high = &mut self.high[bytes];
+            for (high, &code) in high.iter_mut().zip(&group.codes) {
+                *high = high_byte(code);
+            }
+            *wide = wide_words(high);
+        }
+        (self.scales[i], self.sums[i]) = (group.scale, group.sum());
+    }
+
+    /// The first `groups` groups, and the others.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many.
+    #[must_use]
+    pub fn split_at(self, groups: usize) -> (Part<'a>, Part<'a>) {
+        let wide = groups.min(self.wide.len());
+        let (low, low2) = self.low.split_at_mut(groups * GROUP);
+        let (high, high2) = self.high.split_at_mut(wide * GROUP);
+        let (wide, wide2) = self.wide.split_at_mut(wide);
+        let (scales, scales2) = self.scales.split_at_mut(groups);
+        let (sums, sums2) = self.sums.split_at_mut(groups);
+        (
+            Part { low, high, wide, scales, sums },
+            Part { low: low2, high: high2, wide: wide2, scales: scales2, sums: sums2 },
+        )
+    }
+}
+
+/// Bit `j` says whether any of bytes `4 j .. 4 j + 4` is not 0; eight words at most.
+#[must_use]
+pub fn wide_words(high: &[i8]) -> u8 {
+    high.chunks(4).take(8).enumerate().fold(0, |bits, (j, word)| bits | u8::from(word != [0; 4]) << j)
 }
 
 /// Numbers in the matrix, or why the shape is impossible.
@@ -93,27 +115,35 @@ fn check_shape(rows: usize, cols: usize) -> Result<usize, Error> {
 }
 
 impl Activations {
-    /// A matrix with no rows and no columns; allocates nothing.
+    /// A matrix of 8-bit codes with no rows and no columns; allocates nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty matrix (0 x `cols`) with room for `max_rows` rows of `cols` numbers, or for any other
-    /// shape of no more numbers.
+    /// A matrix with no rows and no columns whose codes will have these bits; allocates nothing.
+    #[must_use]
+    pub fn with_precision(precision: Precision) -> Self {
+        Self { precision, ..Self::default() }
+    }
+
+    /// Makes room for `max_rows` rows of `cols` numbers, or for any other shape of no more numbers, so that no later
+    /// call has to.
     ///
     /// # Errors
     ///
     /// [`Error::NotWholeGroups`] when `cols` is not a multiple of 32, [`Error::TooLarge`].
-    pub fn with_capacity(max_rows: usize, cols: usize) -> Result<Self, Error> {
+    pub fn reserve(&mut self, max_rows: usize, cols: usize) -> Result<(), Error> {
         let n = check_shape(max_rows, cols)?;
-        Ok(Self {
-            rows: 0,
-            cols,
-            codes: Vec::with_capacity(n),
-            scales: Vec::with_capacity(n / GROUP),
-            sums: Vec::with_capacity(n / GROUP),
-        })
+        let more = |len: usize, n: usize| n.saturating_sub(len);
+        self.low.reserve(more(self.low.len(), n));
+        if self.precision.has_high_bytes() {
+            self.high.reserve(more(self.high.len(), n));
+            self.wide.reserve(more(self.wide.len(), n / GROUP));
+        }
+        self.scales.reserve(more(self.scales.len(), n / GROUP));
+        self.sums.reserve(more(self.sums.len(), n / GROUP));
+        Ok(())
     }
 
     /// Gives the matrix a shape. Allocates only beyond the capacity; contents are unspecified (but
@@ -125,15 +155,19 @@ impl Activations {
     /// matrix is unchanged then.
     pub fn resize(&mut self, rows: usize, cols: usize) -> Result<(), Error> {
         let n = check_shape(rows, cols)?;
-        self.codes.resize(n, 0);
+        self.low.resize(n, 0);
+        if self.precision.has_high_bytes() {
+            self.high.resize(n, 0);
+            self.wide.resize(n / GROUP, 0);
+        }
         self.scales.resize(n / GROUP, 0.0);
         self.sums.resize(n / GROUP, 0);
         (self.rows, self.cols) = (rows, cols);
         Ok(())
     }
 
-    /// Resizes to `rows` x `cols` and quantizes `x` (`rows * cols` numbers, row-major), one pass
-    /// over each group. NaN and infinity are no error: the scale of their group becomes NaN.
+    /// Resizes to `rows` x `cols` and quantizes `x` (`rows * cols` numbers, row-major). NaN and infinity are no error: the
+    /// scale of their group becomes NaN.
     ///
     /// This is the plain form, on the calling thread. Programs that multiply with `halfbyte-cpu-kernels` use its
     /// `quantize_activations`, which writes the same bits with SIMD and on all threads of a pool.
@@ -145,11 +179,21 @@ impl Activations {
     pub fn quantize(&mut self, x: &[f32], rows: usize, cols: usize) -> Result<(), Error> {
         check_len("x", check_shape(rows, cols)?, x.len())?;
         self.resize(rows, cols)?;
-        let groups = x.as_chunks::<GROUP>().0.iter().zip(self.codes.as_chunks_mut::<GROUP>().0);
-        for ((x, codes), (scale, sum)) in groups.zip(self.scales.iter_mut().zip(&mut self.sums)) {
-            (*codes, *scale, *sum) = quantize_group(x);
+        let (precision, groups) = (self.precision, self.groups());
+        let mut all = self.part_mut();
+        for (r, row) in x.chunks_exact(cols.max(1)).enumerate() {
+            let limit = precision.limit(row);
+            for (g, x) in row.as_chunks::<GROUP>().0.iter().enumerate() {
+                all.set(r * groups + g, &quantize_group(x, limit));
+            }
         }
         Ok(())
+    }
+
+    /// How many bits the codes may have.
+    #[must_use]
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// Rows, usually tokens.
@@ -170,15 +214,49 @@ impl Activations {
         self.cols / GROUP
     }
 
-    /// The codes of a row, `cols` of them.
+    /// The low bytes of the codes of a row, `cols` of them: the codes themselves with [`Precision::Int8`].
     ///
     /// # Panics
     ///
     /// When `row >= rows`, as do the other accessors by row.
     #[must_use]
-    pub fn codes(&self, row: usize) -> &[i8] {
+    pub fn low(&self, row: usize) -> &[i8] {
         self.check_row(row);
-        &self.codes[row * self.cols..][..self.cols]
+        &self.low[row * self.cols..][..self.cols]
+    }
+
+    /// The high bytes of the codes of a row, `cols` of them, or none with [`Precision::Int8`].
+    ///
+    /// # Panics
+    ///
+    /// When `row >= rows`.
+    #[must_use]
+    pub fn high(&self, row: usize) -> &[i8] {
+        self.check_row(row);
+        if self.precision.has_high_bytes() { &self.high[row * self.cols..][..self.cols] } else { &[] }
+    }
+
+    /// For each group of a row, which of its words of four inputs have high bytes that are not 0: bit `j` stands for
+    /// inputs `4 j .. 4 j + 4`. None with [`Precision::Int8`].
+    ///
+    /// # Panics
+    ///
+    /// When `row >= rows`.
+    #[must_use]
+    pub fn wide(&self, row: usize) -> &[u8] {
+        self.check_row(row);
+        if self.precision.has_high_bytes() { &self.wide[row * self.groups()..][..self.groups()] } else { &[] }
+    }
+
+    /// Code `col` of a row, `low + 256 * high`.
+    ///
+    /// # Panics
+    ///
+    /// When `row >= rows` or `col >= cols`.
+    #[must_use]
+    pub fn code(&self, row: usize, col: usize) -> i32 {
+        let high = self.high(row).get(col).copied().unwrap_or(0);
+        i32::from(self.low(row)[col]) + 256 * i32::from(high)
     }
 
     /// The group scales of a row, `groups` of them.
@@ -192,7 +270,7 @@ impl Activations {
         &self.scales[row * self.groups()..][..self.groups()]
     }
 
-    /// The sums of the codes of a row's groups, `groups` of them, each within ±4064.
+    /// The sums of the codes of a row's groups, `groups` of them, each within 32 times the largest code.
     ///
     /// # Panics
     ///
@@ -203,27 +281,15 @@ impl Activations {
         &self.sums[row * self.groups()..][..self.groups()]
     }
 
-    /// Codes, scales and sums of one row, for a quantizer outside this crate. Whoever writes keeps the
-    /// three in agreement and -128 out of the codes.
-    ///
-    /// # Panics
-    ///
-    /// When `row >= rows`.
-    pub fn row_mut(&mut self, row: usize) -> (&mut [i8], &mut [f32], &mut [i32]) {
-        self.check_row(row);
-        let groups = self.groups();
-        (
-            &mut self.codes[row * self.cols..][..self.cols],
-            &mut self.scales[row * groups..][..groups],
-            &mut self.sums[row * groups..][..groups],
-        )
-    }
-
-    /// The codes (`rows * cols`), scales and sums (`rows * cols / 32` each) of all rows, row-major, for a quantizer
-    /// outside this crate that splits them among threads. Whoever writes keeps the three in agreement and -128 out of
-    /// the codes.
-    pub fn parts_mut(&mut self) -> (&mut [i8], &mut [f32], &mut [i32]) {
-        (&mut self.codes, &mut self.scales, &mut self.sums)
+    /// All rows, for a quantizer outside this crate.
+    pub fn part_mut(&mut self) -> Part<'_> {
+        Part {
+            low: &mut self.low,
+            high: &mut self.high,
+            wide: &mut self.wide,
+            scales: &mut self.scales,
+            sums: &mut self.sums,
+        }
     }
 
     /// A row out of range is a bug of the caller that slicing alone would miss when `cols` is 0.

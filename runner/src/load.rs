@@ -180,7 +180,7 @@ impl LoadOptions {
         // The tokenizer takes about as long as the packing, so they go side by side.
         let (transformer, tokenizer) = std::thread::scope(|scope| {
             let tokenizer = scope.spawn(|| Tokenizer::new(&spec));
-            let packed = if self.pack && on_cpu && session.activations == ActivationType::Int8 {
+            let packed = if self.pack && on_cpu && session.activations != ActivationType::F32 {
                 transformer.pack(&compute)
             } else {
                 Ok(transformer)
@@ -231,7 +231,7 @@ impl Model {
         Self::options().load(path)
     }
 
-    /// Options of loading: all threads that this process may use well, int8 activations, an f16 KV cache, packed weights.
+    /// Options of loading: all threads that this process may use well, the default activations, an f16 KV cache, packed weights.
     pub fn options() -> LoadOptions {
         LoadOptions {
             compute: None,

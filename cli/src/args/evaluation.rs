@@ -100,7 +100,7 @@ const KL_HELP: &str = concat!(
     "\
 Examples:
   halfbyte kl --base F16.gguf --model Q4_0.gguf --text wiki.test.raw
-  halfbyte kl --model Q8_0.gguf --text novel.txt    what int8 activations and the f16 KV cache cost
+  halfbyte kl --model Q8_0.gguf --text novel.txt    what rounding activations and keys and values costs
   halfbyte kl --model M.gguf --text novel.txt --device cuda --base-prompt-precision bf16 --prompt-precision int8
 
 ",
@@ -124,7 +124,7 @@ pub(crate) struct KlArgs {
     /// --activations of the base [default: f32]
     #[arg(long, value_name = "TYPE", value_enum)]
     pub(crate) base_activations: Option<ActivationsArg>,
-    /// --kv-cache of the base [default: f16 with int8 activations, f32 with f32, bf16 on a CUDA device]
+    /// --kv-cache of the base [default: f32 with f32 activations, else f16; bf16 on a CUDA device]
     #[arg(long, value_name = "TYPE", value_enum)]
     pub(crate) base_kv_cache: Option<KvCacheArg>,
     /// --prompt-precision of the base [default: bf16]

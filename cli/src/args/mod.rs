@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use halfbyte::model::ActivationType;
 use halfbyte::requantize::Encoding;
 use halfbyte::speculate::MOST;
 use halfbyte_attention::KvType;
@@ -127,10 +128,10 @@ pub(crate) struct GlobalArgs {
     /// Instruction set path; `halfbyte doctor` lists them [default: the fastest that this CPU has]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) isa: Option<String>,
-    /// What quantized weights are multiplied by: int8 is faster, f32 exact [default: int8]
+    /// What activations are rounded to before quantized weights are multiplied by them [default: auto]
     #[arg(long, global = true, value_name = "TYPE", value_enum)]
     pub(crate) activations: Option<ActivationsArg>,
-    /// How keys and values are kept: q8 and fp8 take half of f16's memory [default: f16 with int8 activations, f32 with f32]
+    /// How keys and values are kept: q8 and fp8 take half of f16's memory [default: f32 with f32 activations, else f16]
     #[arg(long, global = true, value_name = "TYPE", value_enum)]
     pub(crate) kv_cache: Option<KvCacheArg>,
     /// Where `run`, `chat`, `perplexity`, `kl`, `bench` and `profile` compute; cuda-emulator stands for a GPU that is not
@@ -153,8 +154,25 @@ pub(crate) struct GlobalArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ActivationsArg {
-    F32,
+    /// 8 bits: the fastest, and the answers may differ
     Int8,
+    /// 8 bits, 16 for outliers
+    Auto,
+    /// 16 bits
+    Int16,
+    /// Not rounded
+    F32,
+}
+
+impl ActivationsArg {
+    pub(crate) const fn activations(self) -> ActivationType {
+        match self {
+            Self::Int8 => ActivationType::Int8,
+            Self::Auto => ActivationType::Auto,
+            Self::Int16 => ActivationType::Int16,
+            Self::F32 => ActivationType::F32,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,4 +1,4 @@
-//! Quantized weights against int8 activations.
+//! Quantized weights against integer activations: 8-bit codes, of which a few may have a second byte.
 //!
 //! Weights are taken in *panels* of sixteen rows, one row a lane. For every group of 32 inputs a panel holds the
 //! codes with four inputs of one row in a lane's four bytes, so that one broadcast of four activation codes
@@ -11,6 +11,9 @@
 //! ...                         ...                                    ...
 //! row 15                      scales (f32, a row a lane), minima     y[row]  += (scale * a) * acc[row]
 //! ```
+//!
+//! Where a token of a tile has high bytes in a group, the line with their inputs is multiplied once more, by the high
+//! bytes, and 256 times the result is added to the dot product.
 //!
 //! Per group and row the dot product is exact in i32 (the offset of the codes is taken off there, from the sum
 //! of the activation codes); then one f32 fma by `scale * a`, and for formats with a minimum one more by
@@ -42,7 +45,7 @@ use halfbyte_q8::Activations;
 use panel::PanelFormat;
 use tokens::{Tokens, with_tokens};
 
-/// `y = W x` for one vector of int8 activations: the decode step.
+/// `y = W x` for one vector of integer activations: the decode step.
 ///
 /// Exactly [`gemm_int8`] with one row, with the same bits.
 ///
@@ -53,7 +56,7 @@ pub fn matvec_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f
     gemm_int8(ctx, w, x, y)
 }
 
-/// `y[t] = W x[t]` for every row `t` of int8 activations.
+/// `y[t] = W x[t]` for every row `t` of integer activations, of any [`crate::Precision`].
 ///
 /// `w` is `rows` x `cols`, `x` is tokens x `cols`, `y` is tokens x `rows`, row-major. Supported are the formats of
 /// [`Weights::formats`] that have `int8`, packed or not, with the same bits.
@@ -61,7 +64,8 @@ pub fn matvec_int8(ctx: Context<'_>, w: &Matrix<'_>, x: &Activations, y: &mut [f
 /// Numerics: per group of 32 the integer dot product is exact; then one rounding for `scale * a`, one for each
 /// fma into one of two f32 accumulators (even and odd groups), one for their sum. So the error is at most
 /// `(ceil(groups / 2) + 2) * 2^-24` times the sum over groups of `|scale * a * dot|`, to first order and barring
-/// underflow; for formats with a minimum `(2 ceil(groups / 2) + 2) * 2^-24` times the sum of `|scale * a * dot|`
+/// underflow; with 16-bit codes and 8-bit weights the dot product may have more than 24 bits, and one more rounding makes it
+/// an f32. For formats with a minimum the error is at most `(2 ceil(groups / 2) + 2) * 2^-24` times the sum of `|scale * a * dot|`
 /// and `|min * a * sum|`, which may be larger than the sum of their products' magnitudes. A group with a NaN
 /// activation scale makes the token's whole output NaN. A row's bits depend on its weights and its activations
 /// alone. With no columns every output is 0.

@@ -3,7 +3,7 @@
 #![allow(clippy::needless_range_loop, reason = "a token or a line indexes several things at once")]
 
 use super::panel::PanelFormat;
-use super::tokens::{Group, SCALE, START, Tokens, WEIGHTED, WORDS};
+use super::tokens::{Group, SCALE, START, Tokens, WEIGHTED};
 use crate::output::Output;
 use crate::scratch::Line;
 use crate::simd::{Kernel, Simd};
@@ -59,7 +59,7 @@ impl<F: PanelFormat> Tile<'_, F> {
         let width = S::INT_TILE;
         debug_assert_eq!(width, self.tokens.width);
         let first = token % width;
-        let mut groups = self.tokens.block(token - first).chunks_exact(WORDS * width);
+        let mut groups = self.tokens.block(token - first);
         let mut sums = [[s.splat(0.0); T]; 2];
         let (lines, parameters) = (self.format.unit_lines(), self.format.parameter_lines());
         // A length that the compiler does not know keeps it from unrolling.
@@ -67,15 +67,13 @@ impl<F: PanelFormat> Tile<'_, F> {
         let mut units = self.panel.chunks_exact(lines);
         for unit in &mut units {
             for k in 0..self.format.unit_groups() {
-                if let Some(words) = groups.next() {
-                    let group = Group::new(words, width, first);
+                if let Some(group) = groups.next(first) {
                     let codes = &unit[parameters + k * F::CODE_LINES..][..code_lines];
                     add_group(s, self.format, unit, codes, k, group, &mut sums[k % 2]);
                 }
             }
         }
-        if let Some(words) = groups.next() {
-            let group = Group::new(words, width, first);
+        if let Some(group) = groups.next(first) {
             let unit = units.remainder();
             let codes = &unit[parameters..][..code_lines];
             add_group(s, self.format, unit, codes, 0, group, &mut sums[0]);
@@ -100,7 +98,7 @@ pub(super) fn times_one<S: Simd, F: PanelFormat, const N: usize>(
     debug_assert_eq!((token.width, token.count), (1, 1));
     let mut sums = [[[s.splat(0.0)]; 2]; N];
     let (lines, parameters) = (format.unit_lines(), format.parameter_lines());
-    let mut groups = token.block(0).chunks_exact(WORDS);
+    let mut groups = token.block(0);
     let mut start = 0;
     while groups.len() > 0 {
         let count = format.unit_groups().min(groups.len());
@@ -109,8 +107,7 @@ pub(super) fn times_one<S: Simd, F: PanelFormat, const N: usize>(
             *unit = &panel[start..][..parameters + count * F::CODE_LINES];
         }
         for k in 0..count {
-            let Some(words) = groups.next() else { break };
-            let group = Group::new(words, 1, 0);
+            let Some(group) = groups.next(0) else { break };
             for n in 0..N {
                 let codes = &units[n][parameters + k * F::CODE_LINES..][..F::CODE_LINES];
                 add_group(s, format, units[n], codes, k, group, &mut sums[n][k % 2]);
@@ -167,6 +164,9 @@ fn add_group<S: Simd, F: PanelFormat, const T: usize>(
             }
         }
     }
+    if x.mark != 0 {
+        add_high_bytes(s, F::CODE_LINES, codes, x, &mut dots);
+    }
     let scales = format.scales(s, unit, k);
     let minima = format.minima(s, unit, k);
     for t in 0..T {
@@ -175,6 +175,52 @@ fn add_group<S: Simd, F: PanelFormat, const T: usize>(
         if F::MIN {
             let weighted = s.splat(f32::from_bits(x.word(WEIGHTED, t)));
             sums[t] = s.fma(minima, weighted, sums[t]);
+        }
+    }
+}
+
+/// Adds 256 times the products of the high bytes that the group has to `dots`.
+#[inline(always)]
+fn add_high_bytes<S: Simd, const T: usize>(
+    s: S,
+    code_lines: usize,
+    codes: &[Line],
+    x: Group<'_, T>,
+    dots: &mut [S::I32; T],
+) {
+    let mut marks = x.mark;
+    let mut line = 1;
+    if code_lines == 4 {
+        let mask = s.splat_i32(0x0f0f_0f0f);
+        let mut high = [s.dot4_start(0); T];
+        while marks != 0 {
+            let j = marks.trailing_zeros() as usize;
+            let (codes, bytes) = (words(s, &codes[j % 4]), x.high_line(line));
+            // The low nibbles are of inputs 0 to 15.
+            let codes = s.and(if j < 4 { codes } else { s.shr::<4>(codes) }, mask);
+            for t in 0..T {
+                high[t] = s.dot4(high[t], codes, bytes[t].cast_signed());
+            }
+            (marks, line) = (marks & (marks - 1), line + 1);
+        }
+        for t in 0..T {
+            dots[t] = s.add_i32(dots[t], s.shl::<8>(s.dot4_finish(high[t], 0)));
+        }
+    } else {
+        let (start, mut high) = (x.high_line(0), [s.splat_i32(0); T]);
+        for t in 0..T {
+            high[t] = s.splat_i32(start[t].cast_signed());
+        }
+        while marks != 0 {
+            let j = marks.trailing_zeros() as usize;
+            let (codes, bytes) = (s.prepare8(words(s, &codes[j])), x.high_line(line));
+            for t in 0..T {
+                high[t] = s.dot8(high[t], codes, bytes[t].cast_signed());
+            }
+            (marks, line) = (marks & (marks - 1), line + 1);
+        }
+        for t in 0..T {
+            dots[t] = s.add_i32(dots[t], s.shl::<8>(high[t]));
         }
     }
 }

@@ -7,7 +7,14 @@
 //!                     W i32:   where the integer sum starts (offset of the codes times sum of the activations)
 //!                     W f32:   scale
 //!                     W f32:   scale times sum, for a minimum
+//! marks               a u32 a group: bit j says that a token of the block has a high byte in inputs 4 j .. 4 j + 4
+//! high bytes          for each group with such bits, in order:
+//!                     W i32: where the integer sum of the high bytes starts
+//!                     W words for each of its bits: the high bytes of four inputs of each token
 //! ```
+//!
+//! Marks and high bytes are there only if the precision of the activations has high bytes. A token whose own high bytes are 0
+//! where another's are not adds a product of 0, so its bits do not depend on the tokens beside it.
 //!
 //! W is the tile's width, or 1 for a single token. In row-major order, the tokens of a tile would lie a power of two apart in
 //! many models, and so compete for the same few lines of the first-level cache.
@@ -15,7 +22,8 @@
 use crate::Context;
 use crate::scratch::{Line, Purpose, with_lines};
 use crate::simd::{Kernel, Simd};
-use halfbyte_q8::Activations;
+use core::slice::ChunksExact;
+use halfbyte_q8::{Activations, GROUP};
 
 /// Words a group and token.
 pub(super) const WORDS: usize = 11;
@@ -24,13 +32,36 @@ pub(super) const START: usize = 8;
 pub(super) const SCALE: usize = 9;
 pub(super) const WEIGHTED: usize = 10;
 
+/// Lines of `width` words that the high bytes of a group take at most.
+const HIGH: usize = 1 + 8;
+
 /// All tokens of a product, in blocks of `width`.
 #[derive(Clone, Copy)]
 pub(super) struct Tokens<'a> {
-    words: &'a [u32],
+    all: &'a [u32],
     pub(super) count: usize,
-    pub(super) groups: usize,
     pub(super) width: usize,
+    sizes: Sizes,
+}
+
+/// Words of the parts of a block.
+#[derive(Clone, Copy)]
+struct Sizes {
+    words: usize,
+    marks: usize,
+    high: usize,
+}
+
+impl Sizes {
+    fn of(x: &Activations, width: usize) -> Self {
+        let (words, wide) = (x.groups() * WORDS * width, x.precision().has_high_bytes());
+        let marked = if wide { x.groups() } else { 0 };
+        Self { words, marks: marked, high: marked * HIGH * width }
+    }
+
+    fn block(self) -> usize {
+        self.words + self.marks + self.high
+    }
 }
 
 /// Calls `f` with the tokens of `x`, arranged for codes that count from `zero_point`, or for 8-bit codes if it is `None`.
@@ -41,24 +72,62 @@ pub(super) fn with_tokens<R>(
     f: impl FnOnce(Tokens<'_>) -> R,
 ) -> R {
     let width = if x.rows() == 1 { 1 } else { ctx.isa.dispatch(Width) };
-    let words = x.groups() * WORDS * width;
-    let total = x.rows().div_ceil(width) * words;
+    let sizes = Sizes::of(x, width);
+    let total = x.rows().div_ceil(width) * sizes.block();
     with_lines(Purpose::Activations, total.div_ceil(16), |lines| {
         let all: &mut [u32] = &mut bytemuck::cast_slice_mut::<Line, u32>(lines)[..total];
         // A row of no columns has no words.
-        ctx.pool.par_chunks_mut(all, words.max(1), |i, block| {
-            ctx.isa.dispatch(Arrange { x, first: i * width, width, zero_point, block });
+        ctx.pool.par_chunks_mut(all, sizes.block().max(1), |i, block| {
+            let (words, rest) = block.split_at_mut(sizes.words);
+            let (marks, high) = rest.split_at_mut(sizes.marks);
+            ctx.isa.dispatch(Arrange { x, first: i * width, width, zero_point, words, marks, high });
         });
-        f(Tokens { words: all, count: x.rows(), groups: x.groups(), width })
+        f(Tokens { all, count: x.rows(), width, sizes })
     })
 }
 
 impl<'a> Tokens<'a> {
-    /// The block that starts with token `first`, a multiple of the width.
+    /// The groups of the block that starts with token `first`, a multiple of the width.
     #[inline(always)]
-    pub(super) fn block(&self, first: usize) -> &'a [u32] {
-        let words = self.groups * WORDS * self.width;
-        &self.words[first / self.width * words..][..words]
+    pub(super) fn block(&self, first: usize) -> Groups<'a> {
+        let block = &self.all[first / self.width * self.sizes.block()..][..self.sizes.block()];
+        let (words, rest) = block.split_at(self.sizes.words);
+        let (marks, high) = rest.split_at(self.sizes.marks);
+        Groups { words: words.chunks_exact(WORDS * self.width), marks, high, width: self.width }
+    }
+}
+
+/// The groups of a block, one after the other.
+pub(super) struct Groups<'a> {
+    words: ChunksExact<'a, u32>,
+    marks: &'a [u32],
+    high: &'a [u32],
+    width: usize,
+}
+
+impl<'a> Groups<'a> {
+    /// Groups that are left.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// The next group's tokens `first..first + T`.
+    ///
+    /// # Panics
+    /// If the block is not so wide.
+    #[inline(always)]
+    pub(super) fn next<const T: usize>(&mut self, first: usize) -> Option<Group<'a, T>> {
+        let words = self.words.next()?;
+        let mut group = Group::new(words, self.width, first);
+        if let Some((&mark, rest)) = self.marks.split_first() {
+            self.marks = rest;
+            if mark != 0 {
+                let (high, rest) = self.high.split_at((1 + mark.count_ones() as usize) * self.width);
+                (group.mark, group.high, self.high) = (mark, &high[first..], rest);
+            }
+        }
+        Some(group)
     }
 }
 
@@ -70,6 +139,10 @@ pub(super) struct Group<'a, const T: usize> {
     /// `WORDS * width - first` words, from word 0 of the first of the tokens on.
     words: &'a [u32],
     width: usize,
+    /// Which words of four inputs have high bytes; 0 for most groups.
+    pub(super) mark: u32,
+    /// From the first of the tokens on: where the sums of high bytes start, and a line for each bit of `mark`.
+    high: &'a [u32],
 }
 
 impl<'a, const T: usize> Group<'a, T> {
@@ -78,9 +151,19 @@ impl<'a, const T: usize> Group<'a, T> {
     /// # Panics
     /// If the block is not so wide, or the words are not a group's.
     #[inline(always)]
-    pub(super) fn new(words: &'a [u32], width: usize, first: usize) -> Self {
+    fn new(words: &'a [u32], width: usize, first: usize) -> Self {
         assert!(T <= width && first <= width - T && words.len() == WORDS * width, "tokens of one block");
-        Self { words: &words[first..], width }
+        Self { words: &words[first..], width, mark: 0, high: &[] }
+    }
+
+    /// Where the sums of the high bytes start for the tokens (`line` 0), or their high bytes for the bit of `mark` that is
+    /// number `line` from 1 on.
+    ///
+    /// # Panics
+    /// If there is no such line.
+    #[inline(always)]
+    pub(super) fn high_line(&self, line: usize) -> &'a [u32] {
+        &self.high[line * self.width..][..T]
     }
 
     /// Word `i` of token `t`.
@@ -115,7 +198,9 @@ struct Arrange<'a> {
     first: usize,
     width: usize,
     zero_point: Option<i32>,
-    block: &'a mut [u32],
+    words: &'a mut [u32],
+    marks: &'a mut [u32],
+    high: &'a mut [u32],
 }
 
 impl Kernel for Arrange<'_> {
@@ -124,23 +209,51 @@ impl Kernel for Arrange<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let width = self.width;
-        let tokens = width.min(self.x.rows() - self.first);
-        if tokens < width {
-            self.block.fill(0);
+        let tokens = self.first..self.x.rows().min(self.first + width);
+        if tokens.len() < width {
+            self.words.fill(0);
         }
-        let factor = self.zero_point.map_or(S::DOT8_START, |zero| -zero);
-        for t in 0..tokens {
-            let codes: &[[i8; 4]] = self.x.codes(self.first + t).as_chunks().0;
-            let (scales, sums) = (self.x.scales(self.first + t), self.x.sums(self.first + t));
-            let parameters = scales.iter().zip(sums);
-            let groups = self.block.chunks_exact_mut(WORDS * width).zip(codes.chunks_exact(8));
+        // With 4-bit codes the sums of low bytes take off the offset for both bytes.
+        let (factor, low_factor) = self.zero_point.map_or((0, S::DOT8_START), |zero| (-zero, 0));
+        for (t, token) in tokens.clone().enumerate() {
+            let codes: &[[i8; 4]] = self.x.low(token).as_chunks().0;
+            let parameters = self.x.scales(token).iter().zip(self.x.sums(token));
+            let groups = self.words.chunks_exact_mut(WORDS * width).zip(codes.chunks_exact(8));
             for ((group, codes), (&scale, &sum)) in groups.zip(parameters) {
                 for (j, &quad) in codes.iter().enumerate() {
                     group[j * width + t] = bytemuck::cast(quad);
                 }
-                group[START * width + t] = (factor * sum).cast_unsigned();
+                group[START * width + t] = ((factor + low_factor) * sum).cast_unsigned();
                 group[SCALE * width + t] = scale.to_bits();
                 group[WEIGHTED * width + t] = (scale * sum as f32).to_bits();
+            }
+        }
+        self.marks.fill(0);
+        for token in tokens.clone() {
+            for (mark, &wide) in self.marks.iter_mut().zip(self.x.wide(token)) {
+                *mark |= u32::from(wide);
+            }
+        }
+        let mut high = self.high;
+        for (g, (&mark, group)) in
+            self.marks.iter().zip(self.words.chunks_exact_mut(WORDS * width)).enumerate()
+        {
+            if mark == 0 {
+                continue;
+            }
+            let lines;
+            (lines, high) = high.split_at_mut((1 + mark.count_ones() as usize) * width);
+            lines.fill(0);
+            for (t, token) in tokens.clone().enumerate() {
+                let bytes = &self.x.high(token)[g * GROUP..][..GROUP];
+                for (line, j) in (1..).zip((0..8).filter(|j| mark >> j & 1 == 1)) {
+                    lines[line * width + t] = bytemuck::cast([0, 1, 2, 3].map(|i| bytes[4 * j + i]));
+                }
+                // 8-bit codes start each sum of bytes at a multiple of the sum of those bytes.
+                let sum: i32 = bytes.iter().map(|&h| i32::from(h)).sum();
+                lines[t] = (low_factor * sum).cast_unsigned();
+                let start = &mut group[START * width + t];
+                *start = start.wrapping_sub((256 * low_factor * sum).cast_unsigned());
             }
         }
     }

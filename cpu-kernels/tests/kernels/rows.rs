@@ -7,7 +7,7 @@ use halfbyte_cpu_kernels::{
     Context, Isa, RopeOrder, RopeTable, add_assign, quantize_activations, reference, rms_norm,
     rms_norm_quantize, rope, softmax, swiglu, swiglu_quantize,
 };
-use halfbyte_q8::Activations;
+use halfbyte_q8::{Activations, Precision};
 use proptest::prelude::*;
 
 const NAN: f32 = f32::NAN;
@@ -209,6 +209,8 @@ fn group(kind: usize, rng: &mut Rng) -> Vec<f32> {
     x
 }
 
+const PRECISIONS: [Precision; 3] = [Precision::Int8, Precision::Auto, Precision::Int16];
+
 #[test]
 fn quantize_activations_gives_the_bits_of_the_reference_quantizer() {
     property((any::<u64>(), 0usize..8, 1usize..6), |(seed, rows, groups)| {
@@ -220,22 +222,26 @@ fn quantize_activations_gives_the_bits_of_the_reference_quantizer() {
                 group(kind, &mut rng)
             })
             .collect();
-        let mut want = Activations::new();
-        want.quantize(&x, rows, cols).unwrap();
-        assert_quantized(&want, |ctx, got| quantize_activations(ctx, &x, rows, cols, got).unwrap());
+        for precision in PRECISIONS {
+            let mut want = Activations::with_precision(precision);
+            want.quantize(&x, rows, cols).unwrap();
+            assert_quantized(&want, |ctx, got| quantize_activations(ctx, &x, rows, cols, got).unwrap());
+        }
     });
 }
 
 /// Everywhere, `kernel` gives the bits of `want`.
 fn assert_quantized(want: &Activations, kernel: impl Fn(Context<'_>, &mut Activations)) {
     for ctx in everywhere() {
-        let mut got = Activations::new();
+        let mut got = Activations::with_precision(want.precision());
         // Old contents of another shape must not show through.
         got.quantize(&vec![5.0; 12 * 32], 3, 128).unwrap();
         kernel(ctx, &mut got);
         assert_eq!((got.rows(), got.cols()), (want.rows(), want.cols()));
         for row in 0..want.rows() {
-            assert_eq!(got.codes(row), want.codes(row), "{}", ctx.isa);
+            assert_eq!(got.low(row), want.low(row), "{}", ctx.isa);
+            assert_eq!(got.high(row), want.high(row), "{}", ctx.isa);
+            assert_eq!(got.wide(row), want.wide(row), "{}", ctx.isa);
             assert_eq!(got.sums(row), want.sums(row), "{}", ctx.isa);
             assert_same(got.scales(row), want.scales(row), "scales");
         }
@@ -244,8 +250,8 @@ fn assert_quantized(want: &Activations, kernel: impl Fn(Context<'_>, &mut Activa
 
 #[test]
 fn fused_quantizers_give_the_bits_of_their_parts() {
-    // Up to 4,096 groups: more than a thread's share of a SwiGLU.
-    property((any::<u64>(), 0usize..40, 1usize..100), |(seed, rows, groups)| {
+    // Up to 6,000 groups, and rows of up to 4,768 numbers: more than a thread's share of a SwiGLU.
+    property((any::<u64>(), 0usize..40, 1usize..150), |(seed, rows, groups)| {
         let (mut rng, cols) = (Rng(seed), 32 * groups);
         let (mut x, weight, up) =
             (rng.f32s(rows * cols, 4.0), rng.f32s(cols, 4.0), rng.f32s(rows * cols, 4.0));
@@ -253,7 +259,12 @@ fn fused_quantizers_give_the_bits_of_their_parts() {
             let at = rng.bits() as usize % x.len();
             x[at] = rng.pick(&[NAN, INF, -INF, f32::MAX]);
         }
-        let mut want = Activations::new();
+        // Outliers, so that codes get high bytes.
+        for at in (0..x.len()).step_by(101) {
+            x[at] *= 30.0;
+        }
+        let precision = PRECISIONS[seed as usize % 3];
+        let mut want = Activations::with_precision(precision);
         let norm = run(plain(), x.len(), |ctx, y| rms_norm(ctx, &x, &weight, 1e-5, y).unwrap());
         want.quantize(&norm, rows, cols).unwrap();
         assert_quantized(&want, |ctx, got| rms_norm_quantize(ctx, &x, &weight, 1e-5, got).unwrap());
@@ -276,10 +287,6 @@ fn quantized_activations_by_hand() {
         quantize_activations(Context { isa, ..plain() }, &x, 1, 32, &mut out).unwrap();
         let mut codes = [0; 32];
         (codes[0], codes[31]) = (2, -127);
-        assert_eq!(
-            (out.codes(0), out.scales(0), out.sums(0)),
-            (&codes[..], &[2.0][..], &[-125][..]),
-            "{isa}"
-        );
+        assert_eq!((out.low(0), out.scales(0), out.sums(0)), (&codes[..], &[2.0][..], &[-125][..]), "{isa}");
     }
 }

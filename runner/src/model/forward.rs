@@ -92,7 +92,7 @@ impl Forward {
         let step = self.step(n);
         let x = &b.x[rows.start * width..rows.end * width];
         let output = [&mut b.h, &mut b.logits];
-        step.logits(description.norm, description.output, x, output, &mut b.int8, &mut b.profiler)?;
+        step.logits(description.norm, description.output, x, output, &mut b.integers, &mut b.profiler)?;
         if let Some(shares) = step.shares {
             shares.gather(To::First, &shares.split.logits, &mut b.logits, &mut b.scratch)?;
         }

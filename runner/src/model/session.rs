@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::RopeTable;
+use halfbyte_q8::Precision;
 
 use super::forward::{Forward, Run};
 use super::profile::Profile;
@@ -14,13 +15,55 @@ use super::step::Buffers;
 use super::{CannotCut, Compute, Error, SavedState, Transformer};
 
 /// What quantized weights are multiplied by.
+///
+/// One kind holds for prompt and reply alike, and what a token's activations become depends on that token alone: so a reply
+/// does not depend on how its prompt was cut, on the batch, or on what a cache kept. `docs/activations.md` of the repository
+/// has what each kind costs in accuracy and in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ActivationType {
     /// Single precision: the weights are dequantized exactly, and nothing else is rounded to fewer bits.
     F32,
-    /// 8-bit codes with a scale for every 32: several times faster, a few thousandths of a nat away.
-    #[default]
+    /// 8-bit codes with a scale for every 32. One large input leaves the 31 beside it few bits.
     Int8,
+    /// 8-bit codes, and 16 bits for outliers ([`Precision::Auto`]).
+    #[default]
+    Auto,
+    /// 16-bit codes with a scale for every 32 ([`Precision::Int16`]).
+    Int16,
+}
+
+impl ActivationType {
+    /// All of them, from the fastest to the most exact.
+    pub const ALL: [Self; 4] = [Self::Int8, Self::Auto, Self::Int16, Self::F32];
+
+    /// The bits of the codes, if these activations are integers.
+    #[must_use]
+    pub fn precision(self) -> Option<Precision> {
+        match self {
+            Self::F32 => None,
+            Self::Int8 => Some(Precision::Int8),
+            Self::Auto => Some(Precision::Auto),
+            Self::Int16 => Some(Precision::Int16),
+        }
+    }
+
+    /// The name, as `--activations` of the program takes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Int8 => "int8",
+            Self::Auto => "auto",
+            Self::Int16 => "int16",
+        }
+    }
+
+    /// The type of keys and values that is used with these activations unless another is asked for: f16, or f32 beside
+    /// activations that are not rounded either.
+    #[must_use]
+    pub fn default_kv_type(self) -> KvType {
+        if self == Self::F32 { KvType::F32 } else { KvType::F16 }
+    }
 }
 
 /// How a [`CpuSession`] works.
@@ -37,9 +80,9 @@ pub struct SessionOptions {
 }
 
 impl SessionOptions {
-    /// int8 activations, an f16 KV cache and chunks of 256 rows.
+    /// The default activations, an f16 KV cache and chunks of 256 rows.
     pub fn new(context: usize) -> Self {
-        Self { context, activations: ActivationType::Int8, kv_type: KvType::F16, chunk: 256 }
+        Self { context, activations: ActivationType::default(), kv_type: KvType::F16, chunk: 256 }
     }
 }
 
@@ -99,7 +142,7 @@ impl CpuSession {
             activations: options.activations,
             link,
         };
-        Ok(Self { forward, options, state, ropes, buffers: Buffers::default() })
+        Ok(Self { forward, options, state, ropes, buffers: Buffers::new(options.activations) })
     }
 
     /// The model.

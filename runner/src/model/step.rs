@@ -47,8 +47,16 @@ pub(super) struct Buffers {
     pub(super) logits: Vec<f32>,
     /// What other ranks have sent, and the output of norms that cannot be computed in place.
     pub(super) scratch: Vec<f32>,
-    pub(super) int8: Activations,
+    pub(super) integers: Activations,
     pub(super) profiler: Profiler,
+}
+
+impl Buffers {
+    /// Empty buffers for these activations.
+    pub(super) fn new(activations: ActivationType) -> Self {
+        let precision = activations.precision().unwrap_or_default();
+        Self { integers: Activations::with_precision(precision), ..Self::default() }
+    }
 }
 
 /// Bytes read and operations done when `rows` rows are multiplied by matrices.
@@ -79,7 +87,7 @@ impl<'a> Step<'a> {
     pub(super) fn project(self, layer: &Layer, b: &mut Buffers) -> Result<(), Error> {
         let Mixer::Attention(a) = &layer.mixer;
         let consumers = [a.q, a.k, a.v].map(|linear| self.matrix(linear));
-        let input = self.normed(layer.mixer_norm, &b.x, &mut b.h, &mut b.int8, consumers)?;
+        let input = self.normed(layer.mixer_norm, &b.x, &mut b.h, &mut b.integers, consumers)?;
         b.profiler.plain(Phase::Norms);
         let [q, k, v] = consumers;
         input.times_each([(q, &mut b.q), (k, &mut b.k), (v, &mut b.v)])?;
@@ -150,7 +158,8 @@ impl<'a> Step<'a> {
         if let Some(shares) = self.shares {
             shares.gather(To::All, shares.inputs(a.output.matrix), &mut b.attended, &mut b.scratch)?;
         }
-        let input = Input::new(self.ctx, self.activations, &b.attended, self.rows, &mut b.int8, [output])?;
+        let input =
+            Input::new(self.ctx, self.activations, &b.attended, self.rows, &mut b.integers, [output])?;
         input.times(&output, &mut b.h)?;
         self.add(a.output, layer.after_mixer, b)?;
         b.profiler.lap(Phase::Output, || matrix_work(&[output], self.rows));
@@ -169,20 +178,20 @@ impl<'a> Step<'a> {
         Ok(add_assign(self.ctx, &mut b.x, &b.h)?)
     }
 
-    /// The hidden layer of the feed-forward network, from the residual stream: `b.hidden`, or `b.int8` where down takes
+    /// The hidden layer of the feed-forward network, from the residual stream: `b.hidden`, or `b.integers` where down takes
     /// that.
     pub(super) fn hidden(self, layer: &Layer, b: &mut Buffers) -> Result<(), Error> {
         let FeedForward::Dense(d) = &layer.feed_forward;
         let (ctx, gate, up) = (self.ctx, self.matrix(d.gate), self.matrix(d.up));
-        let input = self.normed(layer.feed_forward_norm, &b.x, &mut b.h, &mut b.int8, [gate, up])?;
+        let input = self.normed(layer.feed_forward_norm, &b.x, &mut b.h, &mut b.integers, [gate, up])?;
         b.profiler.plain(Phase::Norms);
         input.times_each([(gate, &mut b.gate), (up, &mut b.up)])?;
         self.add_bias(d.gate, &mut b.gate);
         self.add_bias(d.up, &mut b.up);
         b.profiler.lap(Phase::GateUp, || matrix_work(&[gate, up], self.rows));
         match d.activation {
-            Activation::Silu if self.hides_int8(d) => {
-                swiglu_quantize(ctx, &b.gate, &b.up, self.rows, &mut b.int8)?;
+            Activation::Silu if self.hides_integers(d) => {
+                swiglu_quantize(ctx, &b.gate, &b.up, self.rows, &mut b.integers)?;
             }
             Activation::Silu => {
                 b.hidden.resize(b.gate.len(), 0.0);
@@ -193,14 +202,14 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    /// Whether the hidden layer goes to `down` as int8 and nothing else; what other ranks have to be sent is f32.
-    fn hides_int8(self, d: &Dense) -> bool {
-        self.shares.is_none() && self.takes_int8(&[self.matrix(d.down)])
+    /// Whether the hidden layer goes to `down` as integers and nothing else; what other ranks have to be sent is f32.
+    fn hides_integers(self, d: &Dense) -> bool {
+        self.shares.is_none() && self.takes_integers(&[self.matrix(d.down)])
     }
 
-    /// Whether `matrices` take int8 activations alone.
-    fn takes_int8(self, matrices: &[Matrix<'_>]) -> bool {
-        self.activations == ActivationType::Int8 && matrices.iter().all(Matrix::supports_int8)
+    /// Whether `matrices` take integer activations alone.
+    fn takes_integers(self, matrices: &[Matrix<'_>]) -> bool {
+        self.activations.precision().is_some() && matrices.iter().all(Matrix::supports_int8)
     }
 
     /// The norm of the residual stream `x`, or `x` itself where there is none, on its way into `consumers`; in `h` only if
@@ -210,7 +219,7 @@ impl<'a> Step<'a> {
         norm: Option<Norm>,
         x: &'b [f32],
         h: &'b mut Vec<f32>,
-        int8: &'b mut Activations,
+        integers: &'b mut Activations,
         consumers: [Matrix<'_>; N],
     ) -> Result<Input<'b>, Error>
     where
@@ -218,16 +227,16 @@ impl<'a> Step<'a> {
     {
         let (ctx, rows) = (self.ctx, self.rows);
         let Some(Norm { weight, eps }) = norm else {
-            return Input::new(ctx, self.activations, x, rows, int8, consumers);
+            return Input::new(ctx, self.activations, x, rows, integers, consumers);
         };
         let weight = self.weights.vector(weight);
-        if self.takes_int8(&consumers) {
-            rms_norm_quantize(ctx, x, weight, eps, int8)?;
-            return Ok(Input { ctx, x: &[], rows, int8: Some(int8) });
+        if self.takes_integers(&consumers) {
+            rms_norm_quantize(ctx, x, weight, eps, integers)?;
+            return Ok(Input { ctx, x: &[], rows, integers: Some(integers) });
         }
         h.resize(x.len(), 0.0);
         rms_norm(ctx, x, weight, eps, h)?;
-        Input::new(ctx, self.activations, h, rows, int8, consumers)
+        Input::new(ctx, self.activations, h, rows, integers, consumers)
     }
 
     /// Adds what [`Self::hidden`] found to the residual stream, through the layer's down matrix.
@@ -237,10 +246,10 @@ impl<'a> Step<'a> {
         if let Some(shares) = self.shares {
             shares.gather(To::All, shares.inputs(d.down.matrix), &mut b.hidden, &mut b.scratch)?;
         }
-        let input = if self.hides_int8(d) {
-            Input { ctx, x: &[], rows: self.rows, int8: Some(&b.int8) }
+        let input = if self.hides_integers(d) {
+            Input { ctx, x: &[], rows: self.rows, integers: Some(&b.integers) }
         } else {
-            Input::new(ctx, self.activations, &b.hidden, self.rows, &mut b.int8, [down])?
+            Input::new(ctx, self.activations, &b.hidden, self.rows, &mut b.integers, [down])?
         };
         input.times(&down, &mut b.h)?;
         self.add(d.down, layer.after_feed_forward, b)?;
@@ -255,11 +264,11 @@ impl<'a> Step<'a> {
         output: MatrixId,
         x: &[f32],
         [h, logits]: [&mut Vec<f32>; 2],
-        int8: &mut Activations,
+        integers: &mut Activations,
         profiler: &mut Profiler,
     ) -> Result<(), Error> {
         let output = self.weights.matrix(output);
-        let input = self.normed(Some(norm), x, h, int8, [output])?;
+        let input = self.normed(Some(norm), x, h, integers, [output])?;
         profiler.plain(Phase::Norms);
         input.times(&output, logits)?;
         Ok(())
@@ -303,12 +312,12 @@ fn attention_work(
     (bytes, 4 * q_width * seen.sum::<usize>())
 }
 
-/// Some rows that matrices read: as f32 and, if any of the matrices takes int8, as int8, quantized once.
+/// Some rows that matrices read: as f32 and, if any of the matrices takes them, as integers, quantized once.
 pub(super) struct Input<'a> {
     ctx: Context<'a>,
     x: &'a [f32],
     rows: usize,
-    int8: Option<&'a Activations>,
+    integers: Option<&'a Activations>,
 }
 
 impl<'a> Input<'a> {
@@ -317,17 +326,17 @@ impl<'a> Input<'a> {
         activations: ActivationType,
         x: &'a [f32],
         rows: usize,
-        int8: &'a mut Activations,
+        integers: &'a mut Activations,
         consumers: [Matrix<'_>; N],
     ) -> Result<Self, Error> {
-        let wanted = activations == ActivationType::Int8 && consumers.iter().any(Matrix::supports_int8);
-        let int8 = if wanted {
-            quantize_activations(ctx, x, rows, x.len() / rows, int8)?;
-            Some(&*int8)
+        let wanted = activations.precision().is_some() && consumers.iter().any(Matrix::supports_int8);
+        let integers = if wanted {
+            quantize_activations(ctx, x, rows, x.len() / rows, integers)?;
+            Some(&*integers)
         } else {
             None
         };
-        Ok(Self { ctx, x, rows, int8 })
+        Ok(Self { ctx, x, rows, integers })
     }
 
     /// `y = W x` for all rows; `y` takes the size.
@@ -343,14 +352,14 @@ impl<'a> Input<'a> {
         for (w, y) in &mut products {
             y.resize(self.rows * w.rows(), 0.0);
         }
-        let takes_int8 = products.iter().filter(|(w, _)| w.supports_int8()).count();
-        match self.int8 {
-            Some(_) if takes_int8 > 0 && takes_int8 < N => {
+        let takes_integers = products.iter().filter(|(w, _)| w.supports_int8()).count();
+        match self.integers {
+            Some(_) if takes_integers > 0 && takes_integers < N => {
                 products.into_iter().try_for_each(|(w, y)| self.times(&w, y))
             }
-            Some(int8) if takes_int8 == N => {
+            Some(integers) if takes_integers == N => {
                 let products = products.each_mut().map(|(w, y)| (&*w, y.as_mut_slice()));
-                Ok(gemm_int8_each(self.ctx, products, int8)?)
+                Ok(gemm_int8_each(self.ctx, products, integers)?)
             }
             _ => {
                 let products = products.each_mut().map(|(w, y)| (&*w, y.as_mut_slice()));

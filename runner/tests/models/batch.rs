@@ -21,7 +21,7 @@ fn parts_have_the_bits_of_their_own_context() {
     let calls = [[40, 3, 0, 1], [0, 1, 20, 0], [0, 5, 1, 0], [0, 0, 1, 0], [0, 0, 1, 0]];
     for isa in Isa::available() {
         for threads in [1, 3] {
-            for activations in [ActivationType::F32, ActivationType::Int8] {
+            for activations in ActivationType::ALL {
                 let pool = Compute::new(threads).unwrap();
                 let ctx = pool.clone().with_isa(isa);
                 let options = SessionOptions { activations, ..SessionOptions::new(64) };

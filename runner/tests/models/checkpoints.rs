@@ -154,7 +154,7 @@ fn packing_changes_no_bit() {
     for name in ["mlx_llama_4bit_g32", "mlx_llama_mixed_g64", "mlx_qwen2_4bit_g128", "hf_llama"] {
         let file = open(name);
         let mut model = Transformer::new(Arc::clone(&file)).unwrap();
-        for activations in [ActivationType::F32, ActivationType::Int8] {
+        for activations in ActivationType::ALL {
             let options = SessionOptions { activations, ..EXACT };
             let before = logits(&model, &ctx, options, &ids(&golden));
             model = model.pack(&ctx).unwrap();

@@ -7,6 +7,7 @@ mod common;
 #[path = "../../../examples/examples/export_checkpoint.rs"]
 mod export_checkpoint;
 
+mod activations;
 mod architectures;
 mod batch;
 mod calibrate;

@@ -30,7 +30,7 @@ fn packing_changes_no_bit_of_a_logit() {
         assert_eq!(packed.weights_per_token(), model.weights_per_token());
         let (bytes, more) = (model.bytes_per_token(), packed.bytes_per_token());
         assert!((bytes..bytes + bytes / 50).contains(&more), "{more} bytes, {bytes} in the file");
-        for activations in [ActivationType::Int8, ActivationType::F32] {
+        for activations in ActivationType::ALL {
             for isa in Isa::available() {
                 let ctx = pool.clone().with_isa(isa);
                 let options = SessionOptions { activations, ..SessionOptions::new(64) };

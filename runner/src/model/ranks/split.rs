@@ -188,9 +188,9 @@ impl ModelShare {
         }
         let weights: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         let SessionOptions { context, activations, kv_type, chunk } = options;
-        let (version, kv_type) = (env!("CARGO_PKG_VERSION"), kv_type.name());
+        let (version, activations, kv_type) = (env!("CARGO_PKG_VERSION"), activations.name(), kv_type.name());
         Ok(format!(
-            "halfbyte {version}, weights {weights}, context {context}, {activations:?} activations, {kv_type} KV cache, chunks of {chunk}"
+            "halfbyte {version}, weights {weights}, context {context}, {activations} activations, {kv_type} KV cache, chunks of {chunk}"
         ))
     }
 
