@@ -132,13 +132,7 @@ fn run(
             n: rows * params.group(),
             prefetch: prefetch_pays(),
         };
-        // Heads of 64 and 128 have kernels whose loops have a constant length.
-        let call = Call { ctx, q, cache, queries, out: DisjointMut::new(out) };
-        match params.head_dim().div_ceil(LANES) {
-            4 => call.run::<4>(),
-            8 => call.run::<8>(),
-            _ => call.run::<0>(),
-        }
+        Call { ctx, q, cache, queries, out: DisjointMut::new(out) }.run();
     }
     Ok(())
 }
@@ -163,25 +157,25 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn run<const VECTORS: usize>(self) {
+    fn run(self) {
         let (n, n_kv_heads) = (self.queries.n, self.cache.n_kv_heads());
         let chunks = self.queries.all_chunks().len();
         let multiplications = self.q.len().saturating_mul(self.queries.len.min(chunks * CHUNK));
         let threads = if multiplications < WORTH_SHARING { 1 } else { self.ctx.pool.threads() };
         if threads > 1 && chunks > 1 && n <= MAX_QUERIES {
-            self.chunk_by_chunk::<VECTORS>();
+            self.chunk_by_chunk();
             return;
         }
         let split = Split::new(n, n_kv_heads, threads);
         self.share(threads, split.items(), |i| {
             let (kv_head, first, n) = split.item(i);
-            self.tile::<VECTORS>(Queries { kv_head, first, n, ..self.queries }, Goal::Output(self.out));
+            self.tile(Queries { kv_head, first, n, ..self.queries }, Goal::Output(self.out));
         });
     }
 
     /// Shares the work by chunks of keys, for few queries and many keys: each chunk of a key/value head is an item, and a
     /// second pass merges the records of the chunks.
-    fn chunk_by_chunk<const VECTORS: usize>(self) {
+    fn chunk_by_chunk(self) {
         let Self { queries, cache, ctx, out, .. } = self;
         let (chunks, n_kv_heads) = (queries.all_chunks(), cache.n_kv_heads());
         let vectors = cache.head_dim().div_ceil(LANES);
@@ -193,7 +187,7 @@ impl Call<'_> {
                 // SAFETY: the parts of items are `item_len` long and as far apart, so those of two items share no record.
                 let part = unsafe { records.part(i * item_len, item_len) };
                 let (kv_head, chunk) = (i / chunks.len(), chunks.start + i % chunks.len());
-                self.tile::<VECTORS>(Queries { kv_head, ..queries }, Goal::Chunk(chunk, part));
+                self.tile(Queries { kv_head, ..queries }, Goal::Chunk(chunk, part));
             });
             let threads = if parts.len() < WORTH_SHARING { 1 } else { ctx.pool.threads() };
             let parts = &*parts;
@@ -217,10 +211,10 @@ impl Call<'_> {
         }
     }
 
-    fn tile<const VECTORS: usize>(self, queries: Queries<'_>, goal: Goal<'_>) {
+    fn tile(self, queries: Queries<'_>, goal: Goal<'_>) {
         let [keys, values] = self.cache.head(queries.kv_head);
         with_scratch(self.cache.head_dim().div_ceil(LANES), |scratch| {
-            self.ctx.isa.dispatch(Tile::<VECTORS> { queries, q: self.q, keys, values, scratch, goal });
+            self.ctx.isa.dispatch(Tile { queries, q: self.q, keys, values, scratch, goal });
         });
     }
 }

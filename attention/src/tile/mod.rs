@@ -65,6 +65,13 @@ const fn register_rich<S: Simd>() -> bool {
     S::FLOAT_TILE >= 16
 }
 
+/// Whether the ISA has vector registers. Without them, the variants of a tile for usual head sizes and for several queries
+/// are no faster than the general one; they are not compiled then, because they are most of the code of this crate.
+#[inline(always)]
+const fn has_vectors<S: Simd>() -> bool {
+    S::FLOAT_TILE > 1
+}
+
 /// Where the results of a tile go.
 pub(crate) enum Goal<'a> {
     /// The merged result of all chunks goes to the output rows. No other tile writes the heads of its queries.
@@ -74,9 +81,7 @@ pub(crate) enum Goal<'a> {
 }
 
 /// A tile, ready to run.
-///
-/// `VECTORS` is the number of 16-lane vectors of a head, or 0 where it is only known at run time.
-pub(crate) struct Tile<'a, const VECTORS: usize> {
+pub(crate) struct Tile<'a> {
     /// From 1 to [`MAX_QUERIES`] queries.
     pub(crate) queries: Queries<'a>,
     /// All query rows.
@@ -90,7 +95,7 @@ pub(crate) struct Tile<'a, const VECTORS: usize> {
     pub(crate) goal: Goal<'a>,
 }
 
-impl<const VECTORS: usize> Tile<'_, VECTORS> {
+impl Tile<'_> {
     /// Copies the queries to working memory, scaled and padded.
     #[inline(always)]
     fn begin<S: Simd>(&mut self, s: S, vectors: usize) {
@@ -109,7 +114,13 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
 
     /// Processes the blocks of chunk `chunk`; `records` becomes the state of every query for that chunk alone.
     #[inline(always)]
-    fn chunk<S: Simd>(&mut self, s: S, vectors: usize, chunk: usize, records: &mut [f32]) {
+    fn chunk<S: Simd, const VECTORS: usize>(
+        &mut self,
+        s: S,
+        vectors: usize,
+        chunk: usize,
+        records: &mut [f32],
+    ) {
         for record in records.chunks_exact_mut(record(vectors)) {
             State::of(record).reset();
         }
@@ -121,10 +132,13 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         for start in (first / BLOCK * BLOCK..last).step_by(BLOCK) {
             let range = (start, last.min(start + BLOCK));
             // One quad reads every number once, and then f16 is widened faster in registers than through memory.
-            if VECTORS > 0 && queries.n <= QUAD && self.keys.kind == KvType::F16 {
-                let block: (&[f16], &[f16]) = (self.keys.halves(range), self.values.halves(range));
-                self.block(s, vectors, start, block, records);
-                continue;
+            #[allow(clippy::collapsible_if, reason = "a constant alone keeps the branch from being compiled")]
+            if const { VECTORS > 0 } {
+                if queries.n <= QUAD && self.keys.kind == KvType::F16 {
+                    let block: (&[f16], &[f16]) = (self.keys.halves(range), self.values.halves(range));
+                    self.block(s, vectors, start, block, records);
+                    continue;
+                }
             }
             let keys = self.keys.widened(s, vectors, range, keys_memory);
             let values = self.values.widened(s, vectors, range, values_memory);
@@ -146,11 +160,15 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
         let mut weights = Weights([[0.0; BLOCK]; QUAD]);
         let mut i = 0;
         while i < self.queries.n {
-            i += match self.queries.n - i {
-                QUAD.. => self.quad::<S, E, QUAD>(s, vectors, start, i, block, records, &mut weights),
-                3 => self.quad::<S, E, 3>(s, vectors, start, i, block, records, &mut weights),
-                _ => self.quad::<S, E, 1>(s, vectors, start, i, block, records, &mut weights),
-            };
+            if const { has_vectors::<S>() } {
+                i += match self.queries.n - i {
+                    QUAD.. => self.quad::<S, E, QUAD>(s, vectors, start, i, block, records, &mut weights),
+                    3 => self.quad::<S, E, 3>(s, vectors, start, i, block, records, &mut weights),
+                    _ => self.quad::<S, E, 1>(s, vectors, start, i, block, records, &mut weights),
+                };
+            } else {
+                i += self.quad::<S, E, 1>(s, vectors, start, i, block, records, &mut weights);
+            }
         }
     }
 
@@ -235,12 +253,10 @@ impl<const VECTORS: usize> Tile<'_, VECTORS> {
     }
 }
 
-impl<const VECTORS: usize> Kernel for Tile<'_, VECTORS> {
-    type Output = ();
-    const INTEGER_DOTS: bool = false;
-
+impl Tile<'_> {
+    /// Runs the tile. `VECTORS` is the number of 16-lane vectors of a head, or 0 where it is only known at run time.
     #[inline(always)]
-    fn run<S: Simd>(mut self, s: S) {
+    fn run_with<S: Simd, const VECTORS: usize>(mut self, s: S) {
         let queries = self.queries;
         let vectors = if VECTORS == 0 { queries.params.head_dim().div_ceil(LANES) } else { VECTORS };
         let record = record(vectors);
@@ -259,7 +275,7 @@ impl<const VECTORS: usize> Kernel for Tile<'_, VECTORS> {
         };
         let own = &mut own[..queries.n * record];
         for chunk in chunks {
-            self.chunk(s, vectors, chunk, own);
+            self.chunk::<S, VECTORS>(s, vectors, chunk, own);
             if let Goal::Output(_) = self.goal {
                 for i in 0..queries.n {
                     let at = i * record..(i + 1) * record;
@@ -275,6 +291,24 @@ impl<const VECTORS: usize> Kernel for Tile<'_, VECTORS> {
                 State::of(record).finish(s, queries.sink(i), to);
             }
         }
+    }
+}
+
+impl Kernel for Tile<'_> {
+    type Output = ();
+    const INTEGER_DOTS: bool = false;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // Heads of 64 and 128 have loops of constant length.
+        if const { has_vectors::<S>() } {
+            match self.queries.params.head_dim().div_ceil(LANES) {
+                4 => return self.run_with::<S, 4>(s),
+                8 => return self.run_with::<S, 8>(s),
+                _ => {}
+            }
+        }
+        self.run_with::<S, 0>(s);
     }
 }
 

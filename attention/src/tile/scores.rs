@@ -38,10 +38,10 @@ pub(super) unsafe fn scores<S: Simd, E: Element, const L: usize>(
             }
         };
     }
-    if register_rich::<S>() || L == 1 {
+    if const { register_rich::<S>() || L == 1 } {
         panels!(4);
     }
-    if register_rich::<S>() || L <= 2 {
+    if const { register_rich::<S>() || L <= 2 } {
         panels!(2);
     }
     panels!(1);

@@ -39,10 +39,10 @@ pub(super) unsafe fn add_values<S: Simd, E: Element, const L: usize>(
             }
         };
     }
-    if register_rich::<S>() || L == 1 {
+    if const { register_rich::<S>() || L == 1 } {
         columns!(4);
     }
-    if register_rich::<S>() || L <= 2 {
+    if const { register_rich::<S>() || L <= 2 } {
         columns!(2);
     }
     columns!(1);
