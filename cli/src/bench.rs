@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use halfbyte::model::cuda::CudaModel;
 use halfbyte::model::{Compute, Sequence};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::args::{BenchArgs, GlobalArgs};
-use super::device::Device;
-use super::engine::{self, Engine};
+use super::loading::{self, LoadedModel};
 use super::output;
-use super::way::Types;
+use super::types::Types;
 
 #[derive(Serialize)]
 struct Output<'a> {
@@ -110,35 +110,35 @@ impl Test {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
-    let gguf = engine::load(global)?;
-    let engine = Engine::new(&gguf, global)?;
+    let model = LoadedModel::new(&loading::load(global)?, global)?;
+    let engine = &model.engine;
     let decode = Test::Decode { tokens: args.n_gen, depth: args.depth };
     let tests: Vec<Test> =
         [Test::Prompt(args.n_prompt), decode].into_iter().filter(|test| test.tokens() > 0).collect();
     let longest = tests.iter().map(|test| test.context()).max().unwrap_or(1);
     // Without --ctx the context is as long as the longest test.
     let context = global.ctx.unwrap_or(longest);
-    let way = engine.way().with_context(context);
+    let options = engine.options().with_context(context);
     if global.ctx.is_some() {
-        engine.require_fit("the longest test", longest)?;
+        model.require_fit("the longest test", longest)?;
     }
-    let thread_counts = args.thread_counts.clone().unwrap_or_else(|| vec![engine.threads.value]);
+    let thread_counts = args.thread_counts.clone().unwrap_or_else(|| vec![model.threads.value]);
     let bytes =
-        engine.device.as_ref().map_or_else(|| engine.model.bytes_per_token(), Device::bytes_per_token);
+        engine.cuda().map_or_else(|| engine.transformer().bytes_per_token(), CudaModel::bytes_per_token);
 
-    let on_cpu = engine.device.is_none();
+    let on_cpu = engine.cuda().is_none();
     let bar = progress_bar(thread_counts.len() * tests.len() * (args.reps + 1));
     let mut results = Vec::new();
     for &threads in &thread_counts {
-        let compute = Compute::new(threads)?.with_isa(engine.isa.value);
-        let mut session = engine.open(&compute, way)?;
-        let on = engine.device.as_ref().map_or_else(|| format!("{threads} threads"), Device::summary);
+        let compute = Compute::new(threads)?.with_isa(model.isa.value);
+        let mut session = engine.sequence_with(&compute, options)?;
+        let on = if on_cpu { format!("{threads} threads") } else { model.summary() };
         for &test in &tests {
             let (n_prompt, n_gen, depth) = match test {
                 Test::Prompt(n) => (n, 0, 0),
                 Test::Decode { tokens, depth } => (0, tokens, depth),
             };
-            let ids = pseudo_random_ids(test.context(), engine.model.description().n_vocab);
+            let ids = pseudo_random_ids(test.context(), engine.transformer().description().n_vocab);
             let mut rates = Vec::with_capacity(args.reps);
             for rep in 0..=args.reps {
                 bar.set_message(format!("{on}, {n_prompt} prompt, {n_gen} decode"));
@@ -164,10 +164,10 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
     bar.finish_and_clear();
 
     let output = Output {
-        isa: on_cpu.then(|| engine.isa.value.name()),
-        device: engine.device.as_ref().map(Device::summary),
-        model: &engine.name,
-        types: way.types(),
+        isa: on_cpu.then(|| model.isa.value.name()),
+        device: (!on_cpu).then(|| model.summary()),
+        model: &model.name,
+        types: Types::new(options),
         weight_bytes_per_token: bytes,
         reps: args.reps,
         results,

@@ -12,7 +12,7 @@ use halfbyte_tokenizer::chat::{ChatError, ChatOptions, ChatTemplate, Message, Ro
 
 use super::args::{ChatArgs, GlobalArgs};
 use super::console::{Console, Input};
-use super::engine::{self, Engine};
+use super::loading::{self, LoadedModel};
 use super::output::{self, note};
 use super::progress::Waiting;
 use super::prompt;
@@ -34,27 +34,26 @@ const WITHOUT_TEMPLATE: &str =
     "`halfbyte run` continues a text without a chat template, --model names another model";
 
 pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<Arc<dyn Ranks>>) -> Result<()> {
-    let gguf = agreed(ranks.as_ref(), engine::load(global), |_| "")?;
-    let loaded = Engine::with_tokenizer(&gguf, global, ranks.clone());
-    let (engine, tokenizer) = agreed(ranks.as_ref(), loaded, |(engine, _)| engine.mark())?;
+    let gguf = agreed(ranks.as_ref(), loading::load(global), |_| "")?;
+    let loaded = LoadedModel::with_tokenizer(&gguf, global, ranks.clone());
+    let (model, tokenizer) = agreed(ranks.as_ref(), loaded, |(model, _)| model.engine.mark())?;
     let template = ChatTemplate::new(&tokenizer)
-        .map_err(|error| anyhow!("{} can't chat: {error}; {WITHOUT_TEMPLATE}", engine.name))?;
+        .map_err(|error| anyhow!("{} can't chat: {error}; {WITHOUT_TEMPLATE}", model.name))?;
     let sampler = sampling::sampler(&args.sampling)?;
     let mut console = Console::new(args.history.as_deref())?;
     signals::stop_work(console.is_interactive())?;
-    note!("{}: {}, {}", engine.name, engine.summary(), sampling::summary(&sampler, engine.device.as_ref()));
+    note!("{}: {}, {}", model.name, model.summary(), sampling::summary(&sampler, &model));
     if console.is_interactive() {
         note!("/help lists the commands, Ctrl-D ends.");
     }
-    let draft_gguf = speculation::open_draft_model(&args.speculation)?;
-    let draft = speculation::draft_engine(draft_gguf.as_ref(), global, &args.speculation, &tokenizer)?;
+    let drafting = speculation::drafting(global, &args.speculation, &tokenizer)?;
     let mut chat = Chat {
-        engine: &engine,
+        model: &model,
         tokenizer: &tokenizer,
         template,
         // One time for all turns: a prompt that begins as the last one did is not fed again.
         options: ChatOptions::default(),
-        cache: speculation::session(&engine, draft.as_ref(), &args.speculation)?,
+        cache: model.engine.cached_session_with(&drafting)?,
         sampler,
         args,
         messages: Vec::new(),
@@ -70,9 +69,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<Arc<dyn Ra
 
 /// `halfbyte chat --show-prompt`: one message as the model would read it.
 pub(crate) fn show_prompt(global: &GlobalArgs, args: &ChatArgs) -> Result<()> {
-    let gguf = engine::open(global.model.as_deref())?;
-    let tokenizer = engine::tokenizer(global, &**gguf)?;
-    let name = engine::model_name(global.model.as_deref());
+    let gguf = loading::open(global.model.as_deref())?;
+    let tokenizer = loading::tokenizer(global, &gguf)?;
+    let name = loading::model_name(global.model.as_deref());
     let template = ChatTemplate::new(&tokenizer).map_err(|error| anyhow!("{name} can't chat: {error}"))?;
     let Some(message) = prompt::read(&args.prompt)? else {
         bail!("--show-prompt: expected a message, from --prompt, --prompt-file or stdin");
@@ -109,7 +108,7 @@ impl<'a> Command<'a> {
 }
 
 struct Chat<'a> {
-    engine: &'a Engine,
+    model: &'a LoadedModel,
     tokenizer: &'a Tokenizer,
     template: ChatTemplate,
     options: ChatOptions,
@@ -215,7 +214,7 @@ impl Chat<'_> {
         match reply.reason {
             FinishReason::Cancelled => note!("[stopped]"),
             FinishReason::ContextFull => {
-                let (context, advice) = (self.engine.options.context, self.engine.context_advice());
+                let (context, advice) = (self.model.context(), self.model.context_advice());
                 note!("[the context of {context} tokens is full; {advice}]");
             }
             _ => {}
@@ -226,7 +225,7 @@ impl Chat<'_> {
     /// The conversation as the template writes it. If that leaves no room for a reply, or with `--drop-oldest` less
     /// than a quarter of the context, the oldest turns go where the user has allowed it, and else it is an error.
     fn prompt(&mut self) -> Result<Vec<u32>> {
-        let context = self.engine.options.context;
+        let context = self.model.context();
         let mut dropped = 0;
         loop {
             let prompt = self.template.prompt(self.tokenizer, &self.messages, &self.options);
@@ -241,7 +240,7 @@ impl Chat<'_> {
                     "the conversation is {} tokens long and the context holds {context}, which leaves no room for a \
                      reply; {}, /reset starts anew, --drop-oldest forgets the oldest turns",
                     ids.len(),
-                    self.engine.context_advice()
+                    self.model.context_advice()
                 );
             }
             if dropped > 0 {

@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::args::{CompareArgs, GlobalArgs};
 use super::calibration::{Text, window_length};
 use super::progress::Progress;
-use super::{engine, output};
+use super::{loading, output};
 
 #[derive(Serialize)]
 struct Output<'a> {
@@ -62,8 +62,8 @@ struct ReshapedJson<'a> {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &CompareArgs) -> Result<()> {
-    let (a, b) = (engine::open(Some(&args.a))?, engine::open(Some(&args.b))?);
-    let compute = engine::compute(global)?;
+    let (a, b) = (loading::open(Some(&args.a))?, loading::open(Some(&args.b))?);
+    let compute = loading::compute(global)?;
     let pairing = Pairing::new(&**a, &**b);
     let weights: usize = pairing.same.iter().map(|(a, _)| a.n_elements()).sum();
 

@@ -1,24 +1,54 @@
-//! Where the model computes: this CPU, a GPU, or the emulator in a GPU's place.
+//! The device that a command computes on: this CPU, a GPU, or the emulator in a GPU's place.
 
 use anyhow::{Context as _, Result, bail};
-use halfbyte::model::Transformer;
-use halfbyte::model::cuda::{CudaModel, CudaOptions, CudaSession};
-use halfbyte::sampler::Sampler;
-use halfbyte_cuda_driver::{Context, Driver};
 use halfbyte_cuda_emulator::{Emulator, EmulatorConfig};
-use halfbyte_cuda_kernels::Kernels;
 
 use super::args::{Command, DeviceArg, GlobalArgs};
-use super::way::{self, Way};
 
-/// A CUDA device with the model on it.
+/// The device that `--device` names.
 #[derive(Debug)]
 pub(crate) struct Device {
+    place: halfbyte::Device,
+    /// The name of a CUDA device; empty for the CPU.
     name: String,
-    model: CudaModel,
-    options: CudaOptions,
-    /// In place of a driver; it outlives what is on it.
+    /// Installed in the place of a driver. It has to outlive what is on the device.
     emulator: Option<Emulator>,
+}
+
+impl Device {
+    /// Opens the device of the command line.
+    pub(crate) fn open(global: &GlobalArgs) -> Result<Self> {
+        if global.device == DeviceArg::Cpu {
+            return Ok(Self { place: halfbyte::Device::Cpu, name: String::new(), emulator: None });
+        }
+        let emulator = match global.device {
+            DeviceArg::CudaEmulator => Some(Emulator::install(EmulatorConfig::default())?),
+            _ => None,
+        };
+        let place = halfbyte::Device::cuda(0).with_context(|| {
+            format!("--device {} (cuda-emulator needs no GPU, and is slow)", global.device.name())
+        })?;
+        let name = match &place {
+            halfbyte::Device::Cuda(kernels) => kernels.context().device().name()?,
+            _ => String::new(),
+        };
+        Ok(Self { place, name, emulator })
+    }
+
+    /// The device for the loader.
+    pub(crate) fn place(&self) -> halfbyte::Device {
+        self.place.clone()
+    }
+
+    /// The name of a CUDA device; empty for the CPU.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The emulator, if it stands in a GPU's place.
+    pub(crate) fn emulator(&self) -> Option<&Emulator> {
+        self.emulator.as_ref()
+    }
 }
 
 /// Refuses what the command, the device and the options do not have together, by the option's name: nothing is ignored.
@@ -61,57 +91,4 @@ pub(crate) fn check(global: &GlobalArgs, command: &Command) -> Result<()> {
         bail!("{option} is for the CPU: with --device {device} leave it out");
     }
     Ok(())
-}
-
-impl Device {
-    /// The device that the options name, with a copy of `model`; `None` for the CPU.
-    pub(crate) fn new(global: &GlobalArgs, model: &Transformer) -> Result<Option<Self>> {
-        if global.device == DeviceArg::Cpu {
-            return Ok(None);
-        }
-        let options = way::cuda_options(model.description(), global)?;
-        let emulator = match global.device {
-            DeviceArg::CudaEmulator => Some(Emulator::install(EmulatorConfig::default())?),
-            _ => None,
-        };
-        let device = Driver::load().and_then(|driver| driver.device(0));
-        let device = device.with_context(|| {
-            format!("--device {} (cuda-emulator needs no GPU, and is slow)", global.device.name())
-        })?;
-        let kernels = Kernels::new(&Context::primary(device)?)?;
-        let (name, model) = (device.name()?, CudaModel::new(&kernels, model)?);
-        Ok(Some(Self { name, model, options, emulator }))
-    }
-
-    /// What stands in a GPU's place, if something does.
-    pub(crate) fn emulator(&self) -> Option<&Emulator> {
-        self.emulator.as_ref()
-    }
-
-    /// Whether this sampler's tokens are chosen on the device. Draws never are: a seed means the same on every device.
-    pub(crate) fn chooses_for(&self, sampler: &Sampler) -> bool {
-        sampler.is_greedy() && self.model.is_greedy()
-    }
-
-    /// Bytes of weights that each decoded token reads.
-    pub(crate) fn bytes_per_token(&self) -> usize {
-        self.model.bytes_per_token()
-    }
-
-    /// What the command line says of contexts.
-    pub(crate) fn options(&self) -> CudaOptions {
-        self.options
-    }
-
-    /// An empty context on the device.
-    pub(crate) fn session(&self, options: CudaOptions) -> Result<CudaSession> {
-        Ok(CudaSession::new(&self.model, options)?)
-    }
-
-    /// What computes, on one line.
-    pub(crate) fn summary(&self) -> String {
-        let formats = self.model.formats();
-        let formats: Vec<String> = formats.iter().map(|(format, n)| format!("{n} {format}")).collect();
-        format!("{} ({} matrices), {}", self.name, formats.join(", "), Way::Cuda(self.options).types())
-    }
 }

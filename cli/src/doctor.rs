@@ -2,14 +2,15 @@
 
 use std::fmt::Write;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use halfbyte::model::{Description, SessionOptions};
 use halfbyte::weight_types::WeightType;
 use halfbyte_cpu_kernels::Isa;
 use halfbyte_threadpool::CpuLimits;
 use serde::Serialize;
 
 use super::args::{DoctorArgs, GlobalArgs};
-use super::engine::{self, Chosen, Engine};
+use super::loading::{self, Chosen, LoadedModel};
 use super::memory::{self, Memory};
 use super::output;
 use super::words::HumanBytes;
@@ -88,7 +89,7 @@ struct TypeReport {
 
 /// Reports on the machine even if the model can't be loaded; that is an error afterwards.
 pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<()> {
-    let (isa, threads) = (engine::isa(global)?, engine::threads(global)?);
+    let (isa, threads) = (loading::isa(global)?, loading::threads(global)?);
     let (limits, memory) = (CpuLimits::detect(), memory::detect());
     let (model, error) = match model_report(global) {
         Ok(model) => (Some(model), None),
@@ -131,11 +132,13 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<()> {
 }
 
 fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
-    let gguf = engine::load(global)?;
-    let engine = Engine::new(&gguf, global)?;
-    let config = engine.model.description();
-    let (int8_matrices, matrices) = engine.model.int8_matrices();
-    let tokenizer = engine.tokenizer(global);
+    let gguf = loading::load(global)?;
+    let model = LoadedModel::new(&gguf, global)?;
+    let options = model.engine.options().cpu().context("expected a model on the CPU")?;
+    let transformer = model.engine.transformer();
+    let config = transformer.description();
+    let (int8_matrices, matrices) = transformer.int8_matrices();
+    let tokenizer = model.tokenizer();
     let types = WeightType::all().iter().filter_map(|entry| {
         let ty = entry.tensor_type();
         let of_type = || gguf.tensors().iter().filter(|t| t.ty == ty && t.dims.len() == 2);
@@ -144,22 +147,28 @@ fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
         (tensors > 0).then_some(TypeReport { ty: ty.name(), tensors, bytes, int8: entry.int8() })
     });
     Ok(ModelReport {
-        name: engine.name.clone(),
+        name: model.name.clone(),
         architecture: config.architecture,
         layers: config.layers.len(),
         file_bytes: gguf.n_bytes() as u64,
-        activations: engine.options.activations.name(),
-        kv_cache: engine.options.kv_type.name(),
-        context: engine.options.context,
+        activations: options.activations.name(),
+        kv_cache: options.kv_type.name(),
+        context: options.context,
         trained_context: config.context,
-        kv_cache_bytes: engine::kv_bytes(config, &engine.options),
-        weight_bytes_per_token: engine.model.bytes_per_token(),
+        kv_cache_bytes: kv_bytes(config, &options),
+        weight_bytes_per_token: transformer.bytes_per_token(),
         matrices,
         int8_matrices,
         chat_template: tokenizer.as_ref().is_ok_and(|t| t.chat_template().is_some()),
         tokenizer_error: tokenizer.err().map(|error| format!("{error:#}")),
         types: types.collect(),
     })
+}
+
+/// Bytes that the KV caches of `options` take when full.
+fn kv_bytes(config: &Description, options: &SessionOptions) -> u64 {
+    let position = config.kv_heads().map(|(heads, dim)| 2 * heads * options.kv_type.row_bytes(dim));
+    (options.context * position.sum::<usize>()) as u64
 }
 
 fn slow_machine(isa: &Chosen<Isa>, threads: &Chosen<usize>, limits: &CpuLimits) -> Vec<String> {
@@ -246,12 +255,12 @@ fn describe_model(m: &ModelReport, text: &mut String) -> std::fmt::Result {
         m.layers,
         HumanBytes(m.file_bytes)
     )?;
-    let int8 = if m.activations == "int8" { m.int8_matrices } else { 0 };
+    let rounded = if m.activations == "f32" { 0 } else { m.int8_matrices };
     let read = HumanBytes(m.weight_bytes_per_token as u64);
     writeln!(
         text,
-        "           {read} of weights a token; int8 activations in {int8} of {} matrices",
-        m.matrices
+        "           {read} of weights a token; {} activations in {rounded} of {} matrices",
+        m.activations, m.matrices
     )?;
     let (kv, bytes) = (m.kv_cache, HumanBytes(m.kv_cache_bytes));
     writeln!(

@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::args::{EvaluationArgs, GlobalArgs};
-use super::engine::Engine;
+use super::loading::LoadedModel;
 use super::signals::{self, Work};
 
 /// Tokens in a window when nobody asks for another number and the model can take so many.
@@ -21,8 +21,9 @@ const DEFAULT_CONTEXT: usize = 512;
 const BAR_AFTER: Duration = Duration::from_secs(1);
 
 /// The rule of the command line. What is wrong with it is found out before the text is read.
-pub(crate) fn windows(engine: &Engine, global: &GlobalArgs, args: &EvaluationArgs) -> Result<Windows> {
-    let context = global.ctx.unwrap_or(DEFAULT_CONTEXT.min(engine.model.description().context));
+pub(crate) fn windows(model: &LoadedModel, global: &GlobalArgs, args: &EvaluationArgs) -> Result<Windows> {
+    let trained = model.engine.transformer().description().context;
+    let context = global.ctx.unwrap_or(DEFAULT_CONTEXT.min(trained));
     match args.stride {
         Some(stride) => Windows::sliding(context, stride).context("--ctx and --stride"),
         None => Windows::second_half(context).context("--ctx"),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::args::{GlobalArgs, ImatrixArgs, ImatrixFormatArg};
 use super::calibration::{Text, window_length};
-use super::engine::{self, Engine};
+use super::loading::{self, LoadedModel};
 use super::new_file;
 use super::output::{self, note};
 use super::progress::Progress;
@@ -29,23 +29,22 @@ struct Output<'a> {
 
 pub(crate) fn run(global: &GlobalArgs, args: &ImatrixArgs) -> Result<()> {
     // The file as it is, not as --load-as makes it in memory.
-    let file = engine::open(global.model.as_deref())?;
+    let file = loading::open(global.model.as_deref())?;
     let others = args.merge.iter().chain([&args.text]).map(PathBuf::as_path);
     new_file::check(&args.output, &file, others, args.force)?;
     drop(file);
-    let gguf = engine::load(global)?;
-    let engine = Engine::new(&gguf, global)?;
+    let model = LoadedModel::new(&loading::load(global)?, global)?;
+    let transformer = model.engine.transformer();
     // Found out before the work, not after it.
     let others =
         args.merge.iter().map(|path| Imatrix::open(path).with_context(|| path.display().to_string()));
     let others = others.collect::<Result<Vec<_>>>()?;
-    let context = window_length(global, &engine.model)?;
-    let text =
-        Text::read(&args.text, &engine.tokenizer(global)?, context, args.tokens.unwrap_or(usize::MAX))?;
+    let context = window_length(global, transformer)?;
+    let text = Text::read(&args.text, &model.tokenizer()?, context, args.tokens.unwrap_or(usize::MAX))?;
 
     let mut progress = Progress::of(text.windows.len(), "windows")?;
     let mut imatrix = text.imatrix()?;
-    let made = calibrate::importance(&engine.compute, &engine.model, &text.windows, &mut imatrix, |n| {
+    let made = calibrate::importance(model.engine.compute(), transformer, &text.windows, &mut imatrix, |n| {
         progress.show(n)
     });
     if let Err(calibrate::Error::Stopped) = made {
@@ -61,7 +60,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ImatrixArgs) -> Result<()> {
     };
     imatrix.save(&args.output, format)?;
     let result = Output {
-        model: &engine.name,
+        model: &model.name,
         output: args.output.display().to_string(),
         format: name,
         matrices: imatrix.iter().len(),

@@ -10,7 +10,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::args::{GlobalArgs, InspectArgs};
 use super::words::HumanBytes;
-use super::{engine, output};
+use super::{loading, output};
 
 /// Elements of an array that are shown.
 const SHOWN: usize = 8;
@@ -55,8 +55,8 @@ struct Total {
 
 pub(crate) fn run(global: &GlobalArgs, args: &InspectArgs) -> Result<()> {
     let path = args.file.as_deref().or(global.model.as_deref());
-    let gguf = engine::open(path)?;
-    let file = engine::model_name(path);
+    let gguf = loading::open(path)?;
+    let file = loading::model_name(path);
     if args.json {
         return output::json(&Output {
             file,

@@ -1,15 +1,16 @@
 //! `halfbyte kl`: how far a model's predictions are from another's.
 
 use anyhow::{Context as _, Result, bail};
+use halfbyte::SequenceOptions;
 use halfbyte::evaluate::{self, Mean, quantile};
 use halfbyte_tokenizer::Tokenizer;
 use serde::Serialize;
 
 use super::args::{ActivationsArg, DeviceArg, GlobalArgs, KlArgs};
-use super::engine::{self, Engine};
 use super::evaluation::{self, Coverage, Estimate, Passage};
+use super::loading::{self, LoadedModel};
 use super::output;
-use super::way::{self, Types, Way};
+use super::types::Types;
 
 #[derive(Serialize)]
 struct Output<'a> {
@@ -52,10 +53,10 @@ struct Divergence {
 }
 
 impl<'a> Side<'a> {
-    fn new(name: &'a str, way: Way, loss: &Mean) -> Self {
+    fn new(name: &'a str, options: SequenceOptions, loss: &Mean) -> Self {
         Self {
             name,
-            types: way.types(),
+            types: Types::new(options),
             loss: loss.mean(),
             loss_stderr: loss.standard_error(),
             perplexity: loss.exp(),
@@ -91,23 +92,23 @@ pub(crate) fn run(global: &GlobalArgs, args: &KlArgs) -> Result<()> {
     };
     // Weights on a device are all the same to both sides; those of the CPU are packed, or not, for their activations.
     let shared = !on_cpu && args.base.is_none() && global.load_as.is_none();
-    let base_gguf = (!shared).then(|| engine::load(&base_global)).transpose()?;
-    let gguf = engine::load(global)?;
-    let own = base_gguf.as_ref().map(|gguf| Engine::new(gguf, &base_global)).transpose()?;
-    let engine = Engine::new(&gguf, global)?;
-    let base = own.as_ref().unwrap_or(&engine);
-    let base_way = match &own {
-        Some(own) => own.way(),
-        None => Way::Cuda(way::cuda_options(engine.model.description(), &base_global).context("base")?),
+    let base_file = (!shared).then(|| loading::load(&base_global)).transpose()?;
+    let file = loading::load(global)?;
+    let own = base_file.as_ref().map(|file| LoadedModel::new(file, &base_global)).transpose()?;
+    let model = LoadedModel::new(&file, global)?;
+    let base = own.as_ref().unwrap_or(&model);
+    let base_options = match &own {
+        Some(own) => own.engine.options(),
+        None => model.other_options(&base_global).context("base")?,
     };
-    let windows = evaluation::windows(&engine, global, &args.evaluation)?;
-    let ways = [base_way, engine.way()].map(|way| way.with_context(windows.context()));
+    let windows = evaluation::windows(&model, global, &args.evaluation)?;
+    let options = [base_options, model.engine.options()].map(|o| o.with_context(windows.context()));
     // They take turns, so one pool serves both.
-    let mut base_session = base.open(&engine.compute, ways[0])?;
-    let mut session = engine.open(&engine.compute, ways[1])?;
-    let tokenizer = engine.tokenizer(global)?;
+    let mut base_session = base.engine.sequence_with(model.engine.compute(), options[0])?;
+    let mut session = model.engine.sequence_with(model.engine.compute(), options[1])?;
+    let tokenizer = model.tokenizer()?;
     if let Some(own) = &own {
-        require_same_tokens(("base", &own.tokenizer(&base_global)?), ("model", &tokenizer))?;
+        require_same_tokens(("base", &own.tokenizer()?), ("model", &tokenizer))?;
     }
     let passage = Passage::read(&args.evaluation, &tokenizer, &windows)?;
 
@@ -132,8 +133,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &KlArgs) -> Result<()> {
     )?;
 
     let output = Output {
-        base: Side::new(&base.name, ways[0], &base_loss),
-        model: Side::new(&engine.name, ways[1], &loss),
+        base: Side::new(&base.name, options[0], &base_loss),
+        model: Side::new(&model.name, options[1], &loss),
         context: windows.context(),
         stride: args.evaluation.stride,
         coverage,
@@ -146,7 +147,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &KlArgs) -> Result<()> {
         output::json(&output)?;
     } else {
         let perplexities = [Estimate::perplexity(&base_loss), Estimate::perplexity(&loss)];
-        output::text(&table(&output, perplexities, &engine.summary()))?;
+        output::text(&table(&output, perplexities, &model.summary()))?;
     }
     coverage.require_complete()
 }

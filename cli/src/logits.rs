@@ -7,7 +7,7 @@ use halfbyte::evaluate::log_sum_exp;
 use serde::Serialize;
 
 use super::args::{GlobalArgs, LogitsArgs};
-use super::engine::{self, Engine};
+use super::loading::{self, LoadedModel};
 use super::output;
 use super::progress::Waiting;
 use super::prompt;
@@ -46,22 +46,22 @@ impl Position {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &LogitsArgs) -> Result<()> {
-    let gguf = engine::load(global)?;
-    let engine = Engine::new(&gguf, global)?;
+    let model = LoadedModel::new(&loading::load(global)?, global)?;
     let ids = match (&args.input.ids, &args.input.prompt) {
         (Some(ids), _) => ids.clone(),
-        (None, Some(prompt)) => prompt::ids(&engine.tokenizer(global)?, prompt, args.special)?,
+        (None, Some(prompt)) => prompt::ids(&model.tokenizer()?, prompt, args.special)?,
         (None, None) => bail!("--prompt or --ids is needed"),
     };
-    engine.require_fit("the text", ids.len())?;
+    model.require_fit("the text", ids.len())?;
     let mut positions = Vec::with_capacity(ids.len());
     let waiting = Waiting::new(format!("{} tokens", ids.len()));
-    engine.session()?.feed_all(&ids, |_, logits| positions.push(Position::new(logits, args.top)))?;
+    let mut session = model.cpu_session(model.context())?;
+    session.feed_all(&ids, |_, logits| positions.push(Position::new(logits, args.top)))?;
     drop(waiting);
     if args.json {
         return output::json(&Output { ids, positions });
     }
-    let tokenizer = engine.tokenizer(global)?;
+    let tokenizer = model.tokenizer()?;
     let shown = |id| output::quoted(tokenizer.token_text(id).unwrap_or("?"));
     let mut text = String::new();
     for (i, (&id, position)) in ids.iter().zip(&positions).enumerate() {

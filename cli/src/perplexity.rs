@@ -6,10 +6,10 @@ use halfbyte_tokenizer::Special;
 use serde::Serialize;
 
 use super::args::{GlobalArgs, PerplexityArgs};
-use super::engine::{self, Engine};
 use super::evaluation::{self, Coverage, Estimate, Passage};
+use super::loading::{self, LoadedModel};
 use super::output;
-use super::way::Types;
+use super::types::Types;
 
 #[derive(Serialize)]
 struct Output<'a> {
@@ -35,12 +35,11 @@ struct Output<'a> {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &PerplexityArgs) -> Result<()> {
-    let gguf = engine::load(global)?;
-    let engine = Engine::new(&gguf, global)?;
-    let windows = evaluation::windows(&engine, global, &args.evaluation)?;
-    let way = engine.way().with_context(windows.context());
-    let mut session = engine.open(&engine.compute, way)?;
-    let tokenizer = engine.tokenizer(global)?;
+    let model = LoadedModel::new(&loading::load(global)?, global)?;
+    let windows = evaluation::windows(&model, global, &args.evaluation)?;
+    let options = model.engine.options().with_context(windows.context());
+    let mut session = model.engine.sequence_with(model.engine.compute(), options)?;
+    let tokenizer = model.tokenizer()?;
     let passage = Passage::read(&args.evaluation, &tokenizer, &windows)?;
 
     let (mut loss, mut bytes) = (Mean::default(), 0);
@@ -57,8 +56,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &PerplexityArgs) -> Result<()> {
 
     let (mean, perplexity) = (Estimate::mean(&loss), Estimate::perplexity(&loss));
     let output = Output {
-        model: &engine.name,
-        types: way.types(),
+        model: &model.name,
+        types: Types::new(options),
         context: windows.context(),
         stride: args.evaluation.stride,
         coverage,
@@ -87,8 +86,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &PerplexityArgs) -> Result<()> {
             mean.text(5),
             perplexity.text(4),
             coverage.tokens_per_second,
-            engine.name,
-            engine.summary(),
+            model.name,
+            model.summary(),
         ))?;
     }
     coverage.require_complete()

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use halfbyte::model::{Phase, Profile, SessionOptions};
+use halfbyte::model::{Phase, Profile};
 use serde::Serialize;
 
 use super::args::{GlobalArgs, ProfileArgs};
 use super::bench::pseudo_random_ids;
-use super::engine::{self, Engine};
+use super::loading::{self, LoadedModel};
 use super::progress::Waiting;
 use super::{output, profile_device};
 
@@ -56,19 +56,17 @@ fn phases(profile: &Profile) -> Vec<PhaseJson> {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &ProfileArgs) -> Result<()> {
-    let gguf = engine::load(global)?;
-    let engine = Engine::new(&gguf, global)?;
+    let model = LoadedModel::new(&loading::load(global)?, global)?;
     let tokens = args.n_prompt + args.n_gen;
     let context = global.ctx.unwrap_or(tokens);
-    let options = SessionOptions { context, ..engine.options };
     if global.ctx.is_some() {
-        engine.require_fit("the test", tokens)?;
+        model.require_fit("the test", tokens)?;
     }
-    let ids = pseudo_random_ids(tokens, engine.model.description().n_vocab);
-    if let Some(device) = &engine.device {
-        return profile_device::run(&engine.name, device, context, args, &ids);
+    let ids = pseudo_random_ids(tokens, model.engine.transformer().description().n_vocab);
+    if let Some(options) = model.engine.options().with_context(context).cuda() {
+        return profile_device::run(&model, options, args, &ids);
     }
-    let mut session = engine.session_on(&engine.compute, options)?;
+    let mut session = model.cpu_session(context)?;
     let (prompt_ids, decode_ids) = ids.split_at(args.n_prompt);
     let waiting = Waiting::new(format!("{} tokens of prompt twice, {} of reply", args.n_prompt, args.n_gen));
     // Once for caches, page faults and clocks to settle.
@@ -86,8 +84,8 @@ pub(crate) fn run(global: &GlobalArgs, args: &ProfileArgs) -> Result<()> {
     let decode = session.finish_profile();
     drop(waiting);
     let output = Output {
-        model: &engine.name,
-        on: engine.summary(),
+        model: &model.name,
+        on: model.summary(),
         n_prompt: args.n_prompt,
         n_gen: args.n_gen,
         prompt: phases(&prompt),

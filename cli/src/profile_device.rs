@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use halfbyte::model::cuda::{CudaOptions, CudaSession};
 use halfbyte_cuda_emulator::{Emulator, LaunchRecord};
 use halfbyte_cuda_kernels::profiler::{Report, Row};
 use serde::Serialize;
 
 use super::args::ProfileArgs;
-use super::device::Device;
+use super::loading::LoadedModel;
 use super::output;
 
 /// Written above counts.
@@ -62,61 +62,58 @@ struct Counted {
 type Seen = (Report, Vec<LaunchRecord>);
 
 /// A prompt and decode steps behind it, the tokens of both in `ids`.
-pub(super) fn run(
-    model: &str,
-    device: &Device,
-    context: usize,
-    args: &ProfileArgs,
-    ids: &[u32],
-) -> Result<()> {
-    let mut session = device.session(CudaOptions { context, ..device.options() })?;
+pub(super) fn run(model: &LoadedModel, options: CudaOptions, args: &ProfileArgs, ids: &[u32]) -> Result<()> {
+    let weights = model.engine.cuda().context("expected a model on a CUDA device")?;
+    let mut session = CudaSession::new(weights, options)?;
+    let emulator = model.device.emulator();
     let (prompt_ids, decode_ids) = ids.split_at(args.n_prompt);
-    if device.emulator().is_none() {
+    if emulator.is_none() {
         // Once for the driver to compile the kernels, and for clocks to settle.
         session.prompt(prompt_ids)?;
         session.window(&decode_ids[..1])?;
         session.truncate(0);
     }
     session.watch();
-    let prompt = watched(&mut session, device, |session| {
+    let prompt = watched(&mut session, emulator, |session| {
         session.prompt(prompt_ids)?;
         Ok(())
     })?;
-    let decode = watched(&mut session, device, |session| {
+    let decode = watched(&mut session, emulator, |session| {
         for id in decode_ids {
             session.window(std::slice::from_ref(id))?;
         }
         Ok(())
     })?;
-    let emulated = device.emulator().is_some();
+    let emulated = emulator.is_some();
     let text = |seen: &Seen| if emulated { counts(&counted(seen)) } else { seen.0.to_string() };
     if !args.json {
         let note = if emulated { NO_TIMES } else { "" };
         return Ok(output::text(&format!(
-            "{model}, {}\n{note}\nprompt of {} tokens\n{}\n{} decode steps behind it\n{}",
-            device.summary(),
+            "{}, {}\n{note}\nprompt of {} tokens\n{}\n{} decode steps behind it\n{}",
+            model.name,
+            model.summary(),
             args.n_prompt,
             text(&prompt),
             args.n_gen,
             text(&decode)
         ))?);
     }
-    let (on, n_prompt, n_gen) = (device.summary(), args.n_prompt, args.n_gen);
+    let (on, n_prompt, n_gen) = (model.summary(), args.n_prompt, args.n_gen);
     if emulated {
         let (prompt, decode) = (counted(&prompt), counted(&decode));
-        return output::json(&Output { model, on, n_prompt, n_gen, prompt, decode });
+        return output::json(&Output { model: &model.name, on, n_prompt, n_gen, prompt, decode });
     }
     let (prompt, decode) = (timed(&prompt.0), timed(&decode.0));
-    output::json(&Output { model, on, n_prompt, n_gen, prompt, decode })
+    output::json(&Output { model: &model.name, on, n_prompt, n_gen, prompt, decode })
 }
 
 /// What `work` launches.
 fn watched(
     session: &mut CudaSession,
-    device: &Device,
+    emulator: Option<&Emulator>,
     work: impl FnOnce(&mut CudaSession) -> Result<()>,
 ) -> Result<Seen> {
-    let launches = || device.emulator().map(Emulator::take_launches).unwrap_or_default();
+    let launches = || emulator.map(Emulator::take_launches).unwrap_or_default();
     drop(launches());
     work(session)?;
     Ok((session.profile()?, launches()))

@@ -13,7 +13,7 @@ use super::calibration::Calibration;
 use super::output::{self, note};
 use super::progress::Progress;
 use super::words::{HumanBytes, both, either};
-use super::{compare, engine, new_file};
+use super::{compare, loading, new_file};
 
 #[derive(Serialize)]
 struct Output<'a> {
@@ -47,14 +47,14 @@ struct TensorJson<'a> {
 pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     let Recipe { encoding, keep, method } = recipe(args)?;
     let (input, out) = (args.input.display().to_string(), args.output.display().to_string());
-    let gguf = engine::open(Some(&args.input))?;
+    let gguf = loading::open(Some(&args.input))?;
     let others = args.imatrix.iter().chain(&args.calibrate).map(PathBuf::as_path);
     new_file::check(&args.output, &gguf, others, args.force)?;
     let mut plan = Plan::new(&**gguf, encoding, &keep).with_context(|| input.clone())?;
     if args.saturate {
         plan.saturate();
     }
-    let compute = engine::compute(global)?;
+    let compute = loading::compute(global)?;
 
     // Both passes over the weights count.
     let passes = 1 + usize::from(args.calibrate.is_some());

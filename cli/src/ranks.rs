@@ -1,25 +1,21 @@
 //! `--ranks`: processes that share a model, each with a part of it (`docs/scaling.md`).
 
-#[cfg(feature = "mpi")]
-mod mpi;
-#[cfg(not(feature = "mpi"))]
-#[path = "ranks/without.rs"]
-mod mpi;
-
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+#[cfg(feature = "mpi")]
+use halfbyte::model::MpiWorld;
 use halfbyte::model::{Leader, Ranks, agree, follow};
 
 use super::args::{DeviceArg, GlobalArgs, RanksArg};
-use super::engine::{self, Engine};
+use super::loading::{self, LoadedModel};
 use super::output::note;
 
-/// What programs that start several processes tell each of them: how many there are. Open MPI's, and that of MPICH and
-/// its kin.
+/// The environment variables by which launchers tell each process how many there are: Open MPI's, and the one that MPICH
+/// and the MPIs derived from it share.
 const SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 
-/// Does `lead` with the processes that `choice` means: with none, or on rank 0, which the others follow.
+/// Calls `lead` with the ranks that `choice` selects: without any, or on rank 0 while the other processes follow it.
 pub(crate) fn together(
     global: &GlobalArgs,
     choice: RanksArg,
@@ -35,11 +31,11 @@ pub(crate) fn together(
             global.device.name()
         );
     }
-    if choice == RanksArg::Auto && !mpi::BUILT_IN {
+    if choice == RanksArg::Auto && cfg!(not(feature = "mpi")) {
         note!("one of {started} processes, each with the whole model: built without MPI (--features mpi)");
         return lead(None);
     }
-    let world = mpi::World::start()?;
+    let world = MpiWorld::start()?;
     let ranks = world.ranks();
     match (ranks.count(), ranks.rank()) {
         (1, _) => lead(None),
@@ -52,7 +48,26 @@ pub(crate) fn together(
     }
 }
 
-/// What rank 0 goes on with if all ranks could make it too, and its error, or else the first other rank's, if not.
+/// In place of the runner's type in a program without MPI: there are no values.
+#[cfg(not(feature = "mpi"))]
+enum MpiWorld {}
+
+#[cfg(not(feature = "mpi"))]
+impl MpiWorld {
+    fn start() -> Result<Self> {
+        bail!(
+            "--ranks mpi: this program was built without MPI; with MPI's and clang's libraries there, \
+             `cargo build --release --features mpi` builds it in"
+        )
+    }
+
+    fn ranks(&self) -> Arc<dyn Ranks> {
+        match *self {}
+    }
+}
+
+/// Returns what this rank has made, if all ranks could make theirs. Otherwise it returns this rank's error or, if it has
+/// none, the first other rank's.
 pub(crate) fn agreed<T>(
     ranks: Option<&Arc<dyn Ranks>>,
     own: Result<T>,
@@ -65,11 +80,11 @@ pub(crate) fn agreed<T>(
     Ok(own)
 }
 
-/// A rank other than 0. What keeps it from taking part is said by rank 0.
+/// Runs a rank other than 0 until rank 0 ends it. If this rank cannot load its part, rank 0 reports why.
 fn follow_rank_0(global: &GlobalArgs, ranks: &Arc<dyn Ranks>) -> Result<()> {
     let ended = || Ok(follow(Err("it did not load the model"), &**ranks)?);
-    let Ok(file) = agreed(Some(ranks), engine::load(global), |_| "") else { return ended() };
-    let engine = Engine::new_on(&file, global, Some(Arc::clone(ranks)));
-    let Ok(engine) = agreed(Some(ranks), engine, |engine| engine.mark()) else { return ended() };
-    Ok(follow(engine.session(), &**ranks)?)
+    let Ok(file) = agreed(Some(ranks), loading::load(global), |_| "") else { return ended() };
+    let model = LoadedModel::new_on(&file, global, Some(Arc::clone(ranks)));
+    let Ok(model) = agreed(Some(ranks), model, |model| model.engine.mark()) else { return ended() };
+    Ok(follow(model.cpu_session(model.context()).map_err(|error| format!("{error:#}")), &**ranks)?)
 }

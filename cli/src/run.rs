@@ -13,7 +13,7 @@ use halfbyte_tokenizer::Tokenizer;
 use serde::Serialize;
 
 use super::args::{GlobalArgs, RunArgs};
-use super::engine::{self, Engine};
+use super::loading::{self, LoadedModel};
 use super::output::{self, escaped, note};
 use super::progress::Waiting;
 use super::prompt;
@@ -47,23 +47,22 @@ fn default_prompt(global: &GlobalArgs) -> &'static str {
 
 /// `halfbyte run --show-prompt`.
 pub(crate) fn show_prompt(global: &GlobalArgs, args: &RunArgs) -> Result<()> {
-    let gguf = engine::open(global.model.as_deref())?;
-    let tokenizer = engine::tokenizer(global, &**gguf)?;
+    let gguf = loading::open(global.model.as_deref())?;
+    let tokenizer = loading::tokenizer(global, &gguf)?;
     let text = prompt::read(&args.prompt)?.unwrap_or_else(|| default_prompt(global).to_owned());
     prompt::show(&text, &prompt::ids(&tokenizer, &text, args.special)?, args.json)
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<Arc<dyn Ranks>>) -> Result<()> {
-    let gguf = agreed(ranks.as_ref(), engine::load(global), |_| "")?;
-    let loaded = Engine::with_tokenizer(&gguf, global, ranks.clone());
-    let (engine, tokenizer) = agreed(ranks.as_ref(), loaded, |(engine, _)| engine.mark())?;
+    let gguf = agreed(ranks.as_ref(), loading::load(global), |_| "")?;
+    let loaded = LoadedModel::with_tokenizer(&gguf, global, ranks.clone());
+    let (model, tokenizer) = agreed(ranks.as_ref(), loaded, |(model, _)| model.engine.mark())?;
     let prompt = prompt::read(&args.prompt)?.unwrap_or_else(|| default_prompt(global).to_owned());
     let ids = prompt::ids(&tokenizer, &prompt, args.special)?;
-    engine.require_fit("the prompt", ids.len())?;
+    model.require_fit("the prompt", ids.len())?;
     let sampler = sampling::sampler(&args.sampling)?;
-    let draft_gguf = speculation::open_draft_model(&args.speculation)?;
-    let draft = speculation::draft_engine(draft_gguf.as_ref(), global, &args.speculation, &tokenizer)?;
-    let mut cache = speculation::session(&engine, draft.as_ref(), &args.speculation)?;
+    let drafting = speculation::drafting(global, &args.speculation, &tokenizer)?;
+    let mut cache = model.engine.cached_session_with(&drafting)?;
     signals::stop_work(false)?;
     let work = Work::new();
     let mut request = Request { max_tokens: args.n, ..Request::new(ids, sampler) };
@@ -101,13 +100,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<Arc<dyn Ran
         });
     }
     output::text("\n")?;
-    report(
-        &engine,
-        &tokenizer,
-        &reply,
-        cache.drafts(),
-        &sampling::summary(&request.sampler, engine.device.as_ref()),
-    );
+    report(&model, &tokenizer, &reply, cache.drafts(), &sampling::summary(&request.sampler, &model));
     Ok(())
 }
 
@@ -121,22 +114,24 @@ fn echo_prompt(prompt: &str) {
 }
 
 /// Says how fast it went, on what, and why it ended where that is not plain.
-fn report(engine: &Engine, tokenizer: &Tokenizer, reply: &Generation, drafts: Option<Drafts>, sampler: &str) {
+fn report(
+    model: &LoadedModel,
+    tokenizer: &Tokenizer,
+    reply: &Generation,
+    drafts: Option<Drafts>,
+    sampler: &str,
+) {
     let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |r| format!("{r:.1}"));
     note!();
     note!("prompt  {:>5} tokens  {:>8} tokens/s", reply.prompt.tokens, rate(reply.prompt.per_second()));
     note!("decode  {:>5} tokens  {:>8} tokens/s", reply.decode.tokens, rate(reply.decode.per_second()));
     speculation::report(drafts);
-    note!("model   {}", engine.name);
-    note!("on      {}", engine.summary());
+    note!("model   {}", model.name);
+    note!("on      {}", model.summary());
     note!("sampler {sampler}");
     match (reply.reason, reply.ids.last()) {
         (FinishReason::ContextFull, _) => {
-            note!(
-                "stopped: the context of {} tokens is full; {}",
-                engine.options.context,
-                engine.context_advice()
-            );
+            note!("stopped: the context of {} tokens is full; {}", model.context(), model.context_advice());
         }
         (FinishReason::Cancelled, _) => note!("stopped: by a signal"),
         (FinishReason::EndOfGeneration, Some(&id)) => {

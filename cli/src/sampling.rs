@@ -6,7 +6,7 @@ use anyhow::Result;
 use halfbyte::sampler::{Sampler, SamplerConfig};
 
 use super::args::SamplingArgs;
-use super::device::Device;
+use super::loading::LoadedModel;
 
 /// The sampler, with the seed given or a new one short enough to be typed again.
 pub(crate) fn sampler(args: &SamplingArgs) -> Result<Sampler> {
@@ -25,7 +25,7 @@ pub(crate) fn sampler(args: &SamplingArgs) -> Result<Sampler> {
 }
 
 /// The settings on one line, and where tokens are chosen if that may be the device.
-pub(crate) fn summary(sampler: &Sampler, device: Option<&Device>) -> String {
+pub(crate) fn summary(sampler: &Sampler, model: &LoadedModel) -> String {
     let c = sampler.config();
     let mut text = if c.temperature == 0.0 {
         "greedy".to_owned()
@@ -35,8 +35,10 @@ pub(crate) fn summary(sampler: &Sampler, device: Option<&Device>) -> String {
             c.temperature, c.top_k, c.top_p, c.min_p, c.seed
         )
     };
-    if let Some(device) = device {
-        text += if device.chooses_for(sampler) { ", on the device" } else { ", on the CPU" };
+    if let Some(device) = model.engine.cuda() {
+        // Draws are never made on the device: a seed means the same on every device.
+        let on_device = sampler.is_greedy() && device.is_greedy();
+        text += if on_device { ", on the device" } else { ", on the CPU" };
     }
     text
 }

@@ -8,13 +8,12 @@ use std::sync::Arc;
 
 use crate::embedded;
 use anyhow::{Context as _, Result, anyhow, bail};
-use halfbyte::generate::CachedSession;
 use halfbyte_server::{ServeOptions, serve};
 use halfbyte_tokenizer::chat::ChatTemplate;
 use tokio::sync::Notify;
 
 use super::args::{GlobalArgs, ServeArgs};
-use super::engine::{self, Engine};
+use super::loading::{self, LoadedModel};
 use super::output::note;
 use super::{sampling, signals};
 
@@ -30,9 +29,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs) -> Result<()> {
         Err(std::env::VarError::NotPresent) => None,
         Err(error) => return Err(error).context(KEY_VARIABLE),
     };
-    let gguf = engine::load(global)?;
-    let engine = Engine::new(&gguf, global)?;
-    let tokenizer = engine.tokenizer(global)?;
+    let (model, tokenizer) = LoadedModel::with_tokenizer(&loading::load(global)?, global, None)?;
     let sampler = sampling::sampler(&args.sampling)?;
     let options = ServeOptions {
         api_key,
@@ -41,8 +38,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs) -> Result<()> {
         sampling: *sampler.config(),
         ..ServeOptions::new(args.alias.clone().unwrap_or_else(|| served_name(global.model.as_deref())))
     };
-    let session = |_| Ok(CachedSession::from_box(engine.open(&engine.compute, engine.way())?));
-    let sessions = (0..args.slots).map(session).collect::<Result<_>>()?;
+    let sessions = (0..args.slots).map(|_| model.engine.cached_session()).collect::<Result<_, _>>()?;
     let listener = listen(&args.host, args.port)?;
     let address = listener.local_addr().context("the address that was listened on")?;
 
@@ -57,7 +53,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ServeArgs) -> Result<()> {
         stopping.notify_one();
     })?;
 
-    note!("{}: {}, {}", engine.name, engine.summary(), sampling::summary(&sampler, engine.device.as_ref()));
+    note!("{}: {}, {}", model.name, model.summary(), sampling::summary(&sampler, &model));
     if let Err(error) = ChatTemplate::new(&tokenizer) {
         note!("{error}: /v1/completions works, messages to /v1/chat/completions are refused");
     }

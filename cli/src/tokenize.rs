@@ -7,7 +7,7 @@ use halfbyte_tokenizer::Special;
 use serde::Serialize;
 
 use super::args::{GlobalArgs, TokenizeArgs};
-use super::{engine, output};
+use super::{loading, output};
 
 #[derive(Serialize)]
 struct Output<'a> {
@@ -20,8 +20,8 @@ pub(crate) fn special(on: bool) -> Special {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &TokenizeArgs) -> Result<()> {
-    let gguf = engine::open(global.model.as_deref())?;
-    let tokenizer = engine::tokenizer(global, &**gguf)?;
+    let gguf = loading::open(global.model.as_deref())?;
+    let tokenizer = loading::tokenizer(global, &gguf)?;
     let mut bytes = Vec::new();
     std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read stdin")?;
     let text = std::str::from_utf8(&bytes).context("the text on stdin is not UTF-8")?;

@@ -21,5 +21,10 @@ pub mod weight_types;
 
 pub use compute::Compute;
 pub use halfbyte_tokenizer as tokenizer;
-pub use load::{DEFAULT_CONTEXT, Device, LoadError, LoadOptions, Model, PromptError};
+#[cfg(feature = "quantize")]
+pub use load::load_as;
+pub use load::{
+    DEFAULT_CONTEXT, Device, Drafting, Engine, LoadError, LoadOptions, Model, PromptError, SequenceOptions,
+    load_tokenizer,
+};
 pub use model::Error;

@@ -91,7 +91,7 @@ fn logs_are_for_those_who_ask() {
         command.env_remove("RUST_LOG").envs(level.map(|level| ("RUST_LOG", level)));
         Done::from(command.output().unwrap()).stderr
     };
-    assert!(log(Some("info")).contains("halfbyte-tiny (embedded): weights packed in "));
+    assert!(log(Some("info")).contains("weights packed in "));
     assert!(!log(Some("error")).contains("packed in"));
     assert!(!log(None).contains("packed in"));
 }

@@ -1,6 +1,6 @@
 //! A sequence that knows its tokens.
 
-use crate::model::{self, Sequence};
+use crate::model::{self, SavedState, Sequence};
 use crate::speculate::{Drafts, Speculation};
 
 /// A sequence that knows the tokens in its context, so that the next prompt need feed only what is new.
@@ -9,6 +9,9 @@ pub struct CachedSession {
     pub(super) sequence: Box<dyn Sequence>,
     pub(super) ids: Vec<u32>,
     pub(super) speculation: Option<Speculation>,
+    /// A copy of an earlier state, which holds the first of `ids`: where the state can't be cut, taking tokens back starts
+    /// from it.
+    saved: Option<SavedState>,
 }
 
 impl CachedSession {
@@ -21,7 +24,7 @@ impl CachedSession {
     pub fn from_box(mut sequence: Box<dyn Sequence>) -> Self {
         // 0 can always be cut to.
         let _ = sequence.cut(0);
-        Self { sequence, ids: Vec::new(), speculation: None }
+        Self { sequence, ids: Vec::new(), speculation: None, saved: None }
     }
 
     /// The same with drafts: replies do not change, only the time they take.
@@ -50,6 +53,11 @@ impl CachedSession {
         self.context() - self.ids.len()
     }
 
+    /// Whether its state can be cut back to any length.
+    pub(crate) fn can_cut(&self) -> bool {
+        self.sequence.can_cut()
+    }
+
     /// Tokens in the vocabulary.
     pub fn n_vocab(&self) -> usize {
         self.sequence.n_vocab()
@@ -70,10 +78,9 @@ impl CachedSession {
     /// one, which has to be fed again for its logits.
     pub fn reuse(&mut self, prompt: &[u32]) -> usize {
         let mut kept = self.shared(prompt);
+        let saved = self.saved.take();
         if self.sequence.cut(kept).is_err() {
-            kept = 0;
-            // 0 can always be cut to.
-            let _ = self.sequence.cut(kept);
+            kept = self.go_back(saved, kept);
         }
         // After an error the sequence may hold less than `ids`.
         kept = kept.min(self.sequence.len());
@@ -87,13 +94,50 @@ impl CachedSession {
         same.min(prompt.len().saturating_sub(1))
     }
 
-    /// Makes the sequence hold `ids` again, after rows that were taken back or a call that failed.
-    pub(super) fn settle(&mut self) -> Result<(), model::Error> {
-        let Self { sequence, ids, .. } = self;
-        if sequence.cut(ids.len()).is_err() {
+    /// Restores `saved` if it holds at most `len` tokens, or else forgets all tokens. Returns how many the sequence holds.
+    fn go_back(&mut self, saved: Option<SavedState>, len: usize) -> usize {
+        let earlier = saved.filter(|saved| saved.len() <= len);
+        if earlier.is_none_or(|earlier| self.sequence.restore(&earlier).is_err()) {
             // 0 can always be cut to. What is lost with that is fed again.
-            let _ = sequence.cut(0);
+            let _ = self.sequence.cut(0);
         }
+        self.sequence.len()
+    }
+
+    /// Saves the state if it can't be cut, so that tokens that are fed from now on can be taken back. Returns false if it
+    /// can't be saved either: taking tokens back would then feed the whole context again.
+    pub(crate) fn prepare_to_take_back(&mut self) -> bool {
+        if self.sequence.can_cut() {
+            return true;
+        }
+        self.saved = self.sequence.save().ok();
+        self.saved.is_some()
+    }
+
+    /// Takes back all tokens but the first `len`.
+    ///
+    /// # Errors
+    /// Those of the model, for tokens that have to be fed again.
+    pub(crate) fn take_back(&mut self, len: usize) -> Result<(), model::Error> {
+        self.ids.truncate(len);
+        self.settle()
+    }
+
+    /// Makes the sequence hold `ids` again, after tokens that were taken back or a call that failed.
+    pub(super) fn settle(&mut self) -> Result<(), model::Error> {
+        if self.sequence.len() == self.ids.len() {
+            return Ok(());
+        }
+        let saved = self.saved.take();
+        if self.sequence.cut(self.ids.len()).is_err() {
+            let held = self.go_back(saved, self.ids.len());
+            let rest = &self.ids[held..];
+            if held > 0 && !rest.is_empty() {
+                // They were fed as a window, whose bits may differ from those of a prompt.
+                self.sequence.window(rest, &mut |_, _| ())?;
+            }
+        }
+        let Self { sequence, ids, .. } = self;
         while sequence.len() < ids.len() {
             let rest = &ids[sequence.len()..];
             sequence.prompt(&rest[..rest.len().min(sequence.chunk())])?;

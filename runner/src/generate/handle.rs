@@ -42,9 +42,9 @@ impl Model {
     /// Starts a scheduler that makes up to `slots` replies at once, each in a context of its own.
     ///
     /// # Errors
-    /// [`GenerateError::NoSlots`], [`GenerateError::Thread`]; [`GenerateError::Model`] as of [`Self::sequence`].
+    /// [`GenerateError::NoSlots`], [`GenerateError::Thread`]; [`GenerateError::Model`] as of [`Self::cached_session`].
     pub fn scheduler(&self, slots: usize) -> Result<SchedulerHandle, GenerateError> {
-        let sessions = (0..slots).map(|_| self.sequence().map(CachedSession::from_box));
+        let sessions = (0..slots).map(|_| self.cached_session());
         SchedulerHandle::spawn(sessions.collect::<Result<_, _>>()?, Arc::clone(self.tokenizer()))
     }
 }

@@ -99,14 +99,17 @@ impl Entry<'_, '_> {
         // The last token of a reply is not fed, nor drafted.
         let most = request.max_tokens - reply.ids.len() - 1;
         let most = most.min(cache.room().saturating_sub(1));
-        let CachedSession { sequence, ids, speculation } = &mut **cache;
+        let CachedSession { sequence, ids, speculation, .. } = &mut **cache;
         ids.push(id);
         let draft = speculation.as_mut().map_or_else(
             || Ok(Draft::default()),
             |speculation| speculation.draft(ids, most, sequence.n_vocab()),
         );
         ids.pop();
-        let draft = draft?;
+        let mut draft = draft?;
+        if !draft.ids.is_empty() && !cache.prepare_to_take_back() {
+            draft = Draft::default();
+        }
         let mut ids = vec![id];
         ids.extend_from_slice(&draft.ids);
         Ok(Window { ids, rows: Rows::All, draft })

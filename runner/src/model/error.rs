@@ -30,6 +30,9 @@ pub enum Error {
     /// A copy of a state was to be restored into another kind of session.
     #[error("the copy of a state is of another model or of another kind of session")]
     OtherState,
+    /// A sequence was asked for on a device that the model's weights are not on.
+    #[error("the options are for a device that the model's weights are not on")]
+    OtherDevice,
     /// A state that several processes have parts of was to be copied.
     #[error("the state of a model on several ranks can't be copied")]
     Unsaved,

@@ -34,6 +34,8 @@ pub use description::{
 pub use error::Error;
 pub use layerwise::{Layerwise, Stage, Visitor};
 pub use profile::{Phase, PhaseTotals, Profile};
+#[cfg(feature = "mpi")]
+pub use ranks::MpiWorld;
 pub use ranks::{Leader, ModelShare, Ranks, agree, follow};
 pub use sequence::{Greedy, Sequence};
 pub use session::{ActivationType, CpuSession, SessionOptions};

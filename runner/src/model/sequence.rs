@@ -32,6 +32,11 @@ pub trait Sequence: Debug + Send {
     /// [`CannotCut`], and nothing is changed: then [`Self::restore`] an earlier state.
     fn cut(&mut self, len: usize) -> Result<(), CannotCut>;
 
+    /// Whether [`Self::cut`] works for every length. Where it does not, speculation saves the state before it feeds a draft.
+    fn can_cut(&self) -> bool {
+        true
+    }
+
     /// A copy of the state, from which [`Self::restore`] goes on.
     ///
     /// # Errors

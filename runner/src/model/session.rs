@@ -274,6 +274,10 @@ impl Sequence for CpuSession {
         self.cut(len)
     }
 
+    fn can_cut(&self) -> bool {
+        self.state.can_cut()
+    }
+
     fn save(&self) -> Result<SavedState, Error> {
         if self.forward.link.is_some() {
             return Err(Error::Unsaved);

@@ -4,6 +4,9 @@
 //! into one state cannot be cut: it has to be restored from an earlier copy, and fed again from there. Prefix reuse,
 //! speculation and the scheduler go through this module's types and work with both.
 
+use std::any::Any;
+use std::sync::Arc;
+
 use halfbyte_attention::{KvCache, KvType, SavedKv};
 
 use super::Error;
@@ -34,10 +37,25 @@ pub(super) enum SavedLayer {
     Attention(SavedKv),
     /// A device's copy of a layer's keys and values.
     #[cfg(feature = "cuda")]
-    Device(std::sync::Arc<halfbyte_cuda_kernels::attention::DeviceKvCache>),
+    Device(Arc<halfbyte_cuda_kernels::attention::DeviceKvCache>),
+    /// The copy that a sequence of another crate made.
+    Other(Arc<dyn Any + Send + Sync>),
 }
 
 impl SavedState {
+    /// A copy of a state of `len` tokens, for a [`Sequence`](super::Sequence) with a state of its own kind.
+    pub fn new(len: usize, state: impl Any + Send + Sync) -> Self {
+        Self { len, layers: vec![SavedLayer::Other(Arc::new(state))] }
+    }
+
+    /// The copy that [`Self::new`] was given; `None` if this is another kind of state.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        match self.layers.as_slice() {
+            [SavedLayer::Other(state)] => state.downcast_ref(),
+            _ => None,
+        }
+    }
+
     /// Tokens in it.
     pub fn len(&self) -> usize {
         self.len
@@ -48,12 +66,13 @@ impl SavedState {
         self.len == 0
     }
 
-    /// Bytes of host memory that it takes.
+    /// Bytes of host memory that it takes; those of [`Self::new`] are not counted.
     pub fn bytes(&self) -> usize {
         let layer = |layer: &SavedLayer| match layer {
             SavedLayer::Attention(kv) => kv.bytes(),
             #[cfg(feature = "cuda")]
             SavedLayer::Device(_) => 0,
+            SavedLayer::Other(_) => 0,
         };
         self.layers.iter().map(layer).sum()
     }
@@ -112,7 +131,6 @@ impl LayerState {
     fn restore(&mut self, saved: &SavedLayer) -> Result<(), Error> {
         match (self, saved) {
             (Self::Attention(cache), SavedLayer::Attention(kv)) => Ok(cache.restore(kv)?),
-            #[cfg(feature = "cuda")]
             _ => Err(Error::OtherState),
         }
     }
@@ -143,6 +161,11 @@ impl State {
         self.layers.first().map_or(0, LayerState::len)
     }
 
+    /// Whether it can be cut back to any length.
+    pub(super) fn can_cut(&self) -> bool {
+        self.layers.iter().all(LayerState::can_cut)
+    }
+
     /// Cuts back to `len` tokens; more than there are changes nothing.
     ///
     /// # Errors
@@ -151,7 +174,7 @@ impl State {
         if len == 0 {
             self.layers.iter_mut().for_each(LayerState::clear);
         } else if len < self.len() {
-            if !self.layers.iter().all(LayerState::can_cut) {
+            if !self.can_cut() {
                 return Err(CannotCut { len: self.len(), wanted: len });
             }
             self.layers.iter_mut().for_each(|layer| layer.cut(len));

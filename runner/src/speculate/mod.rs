@@ -134,9 +134,16 @@ fn continuation(model: &mut CachedSession, ids: &[u32], n: usize) -> Result<Vec<
         let kept = model.reuse(ids);
         let mut next = likeliest(model.feed(&ids[kept..])?);
         draft.push(next);
+        // A state that can't be cut goes back to the end of `ids` now; another is cut by the next `reuse`.
+        if n > 1 && !model.prepare_to_take_back() {
+            return Ok(draft);
+        }
         while draft.len() < n {
             next = likeliest(model.feed(&[next])?);
             draft.push(next);
+        }
+        if !model.can_cut() {
+            model.take_back(ids.len())?;
         }
     }
     Ok(draft)

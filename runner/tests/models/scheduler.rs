@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use halfbyte::generate::{
     CachedSession, Event, FinishReason, GenerateError, Generation, Request, SchedulerHandle, StopStrings,
@@ -184,17 +185,19 @@ fn a_request_that_cannot_be_answered_fails_alone() {
 }
 
 /// A sequence whose logits are made of all its tokens, and that cannot be cut. A call fails if `fails` counts down to 0.
+/// `fed` counts the tokens that it was fed.
 #[derive(Debug)]
 struct Folded {
     ids: Vec<u32>,
     n_vocab: usize,
     fails: Option<usize>,
+    fed: Arc<AtomicUsize>,
     logits: Vec<f32>,
 }
 
 impl Folded {
     fn new(n_vocab: usize, fails: Option<usize>) -> Self {
-        Self { ids: Vec::new(), n_vocab, fails, logits: Vec::new() }
+        Self { ids: Vec::new(), n_vocab, fails, fed: Arc::default(), logits: Vec::new() }
     }
 
     fn feed(&mut self, id: u32) -> Result<&mut [f32], Error> {
@@ -206,6 +209,7 @@ impl Folded {
             *fails -= 1;
         }
         self.ids.push(id);
+        self.fed.fetch_add(1, Ordering::Relaxed);
         // The last tokens decide, so that texts repeat and some drafts are right; all of them a little.
         let near: u32 = self.ids.iter().rev().take(2).fold(0, |hash, &id| hash * 31 + id);
         let all: u32 = self.ids.iter().fold(7, |hash, &id| hash.wrapping_mul(31).wrapping_add(id));
@@ -240,12 +244,17 @@ impl Sequence for Folded {
         Ok(())
     }
 
-    fn save(&self) -> Result<SavedState, Error> {
-        Err(Error::Unsaved)
+    fn can_cut(&self) -> bool {
+        false
     }
 
-    fn restore(&mut self, _: &SavedState) -> Result<(), Error> {
-        Err(Error::OtherState)
+    fn save(&self) -> Result<SavedState, Error> {
+        Ok(SavedState::new(self.ids.len(), self.ids.clone()))
+    }
+
+    fn restore(&mut self, saved: &SavedState) -> Result<(), Error> {
+        self.ids = saved.get::<Vec<u32>>().ok_or(Error::OtherState)?.clone();
+        Ok(())
     }
 
     fn prompt(&mut self, ids: &[u32]) -> Result<&mut [f32], Error> {
@@ -282,6 +291,40 @@ fn a_state_that_cannot_be_cut_gives_the_same_replies() {
     }
     let drafts = drafting.drafts().unwrap();
     assert!(drafts.accepted > 0 && drafts.accepted < drafts.drafted, "{drafts:?}");
+}
+
+#[test]
+fn a_wrong_draft_on_a_state_that_cannot_be_cut_feeds_no_more_than_the_draft_again() {
+    let setup = Setup::new();
+    let n_vocab = setup.tokenizer.n_vocab();
+    let session = |fed: &Arc<AtomicUsize>| {
+        CachedSession::new(Folded { fed: Arc::clone(fed), ..Folded::new(n_vocab, None) })
+    };
+    let prompt: Vec<u32> = (300..330).chain(300..330).collect();
+    let request = || Request {
+        max_tokens: 60,
+        ..Request::new(prompt.clone(), Sampler::new(SamplerConfig::greedy()).unwrap())
+    };
+    let go = |_: &Event| Ok(ControlFlow::Continue(()));
+    let (fed, of_draft) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+
+    let mut cache = session(&fed).with_speculation(Speculation::copied().with_fixed(3));
+    let copied = generate(&mut cache, &setup.tokenizer, &mut request(), go).unwrap();
+    let drafts = cache.drafts().unwrap();
+    // Each pass feeds a token and a draft; what a wrong draft takes back is fed again, and that is at most the reply.
+    let once = prompt.len() + copied.decode.tokens - drafts.accepted + drafts.drafted;
+    let count = fed.swap(0, Ordering::Relaxed);
+    assert!(once < count && count <= once + copied.decode.tokens, "{count}, {once}, {drafts:?}");
+
+    // A model that drafts, whose own state can't be cut either.
+    let speculation = Speculation::by_model(session(&of_draft)).with_fixed(4);
+    let mut cache = session(&fed).with_speculation(speculation);
+    let made = generate(&mut cache, &setup.tokenizer, &mut request(), go).unwrap();
+    assert_eq!(made.ids, copied.ids);
+    let drafts = cache.drafts().unwrap();
+    let count = of_draft.load(Ordering::Relaxed);
+    // The context once, and each draft.
+    assert!(count <= prompt.len() + made.ids.len() + drafts.drafted, "{count}, {drafts:?}");
 }
 
 #[test]

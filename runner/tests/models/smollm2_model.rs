@@ -68,7 +68,8 @@ fn int8_activations_stay_close_to_the_recorded_logits() {
     }
     let (listed, full) = (sum_listed / f64::from(n), sum_full / f64::from(n));
     println!("mean KL over {n} positions: {full:.5} whole, {listed:.5} by the listed tokens");
-    assert!(listed < 0.02 && full < 0.02, "mean KL {full} (whole), {listed} (listed)");
+    // README.md promises 0.004.
+    assert!(listed < 0.004 && full < 0.004, "mean KL {full} (whole), {listed} (listed)");
 }
 
 /// A prompt of some length with every kind of token.

@@ -46,7 +46,7 @@
 mod compile;
 mod constants;
 mod date;
-mod disguise;
+mod mask;
 mod meter;
 mod operators;
 mod sandbox;
@@ -54,12 +54,12 @@ mod sandbox;
 use std::time::SystemTime;
 
 use crate::{Tokenizer, TokenizerError};
-use disguise::Alphabet;
+use mask::MaskRules;
 use sandbox::Sandbox;
 
 /// The longest template that is accepted, in bytes. Published ones have up to about 30,000.
 pub const MAX_TEMPLATE_BYTES: usize = 256 << 10;
-/// The most a template may write, in bytes; a disguised character counts four.
+/// The most a template may write, in bytes; a masked character counts four.
 pub const MAX_OUTPUT_BYTES: usize = 16 << 20;
 /// The most steps a template may take, in units of minijinja's fuel (about one an instruction).
 pub const MAX_FUEL: u64 = 2_000_000;
@@ -215,7 +215,7 @@ pub struct Prompt {
 #[derive(Debug)]
 pub struct ChatTemplate {
     sandbox: Sandbox,
-    alphabet: Alphabet,
+    rules: MaskRules,
 }
 
 impl ChatTemplate {
@@ -237,7 +237,7 @@ impl ChatTemplate {
             return Err(ChatError::TemplateSize { got, limit });
         }
         let control: Vec<&str> = tokenizer.control_tokens().map(|(_, text)| text).collect();
-        Ok(Self { sandbox: Sandbox::new(source)?, alphabet: Alphabet::new(&control, source) })
+        Ok(Self { sandbox: Sandbox::new(source)?, rules: MaskRules::new(&control, source) })
     }
 
     /// Renders a conversation and tokenizes it.
@@ -253,15 +253,15 @@ impl ChatTemplate {
         messages: &[Message],
         options: &ChatOptions,
     ) -> Result<Prompt, ChatError> {
-        let mut disguise = self.alphabet.disguise();
-        let mut disguised = Vec::with_capacity(messages.len());
+        let mut mask = self.rules.mask();
+        let mut masked = Vec::with_capacity(messages.len());
         for Message { role, content } in messages {
-            disguised.push((role.name(), disguise.hide(content).ok_or(ChatError::PrivateCharacters)?));
+            masked.push((role.name(), mask.mask(content).ok_or(ChatError::PrivateCharacters)?));
         }
         let name = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id));
         let rendered =
-            self.sandbox.render(&disguised, name(tokenizer.bos_id()), name(tokenizer.eos_id()), options)?;
-        let (text, trusted) = disguise.reveal(&rendered);
+            self.sandbox.render(&masked, name(tokenizer.bos_id()), name(tokenizer.eos_id()), options)?;
+        let (text, trusted) = mask.unmask(&rendered);
         let ids = tokenizer.with_bos(tokenizer.encode_trusted(&text, &trusted)?);
         Ok(Prompt { text, ids })
     }

@@ -533,7 +533,7 @@ impl Sequence for CudaSession {
     fn restore(&mut self, saved: &SavedState) -> Result<(), Error> {
         let caches = saved.layers.iter().map(|layer| match layer {
             SavedLayer::Device(cache) => Some(cache),
-            SavedLayer::Attention(_) => None,
+            _ => None,
         });
         let caches = caches.collect::<Option<Vec<_>>>().filter(|caches| caches.len() == self.caches.len());
         for (to, from) in self.caches.iter_mut().zip(caches.ok_or(Error::OtherState)?) {

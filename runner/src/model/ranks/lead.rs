@@ -98,6 +98,10 @@ impl Sequence for Leader {
         Ok(())
     }
 
+    fn can_cut(&self) -> bool {
+        self.session.can_cut()
+    }
+
     fn save(&self) -> Result<SavedState, Error> {
         Err(Error::Unsaved)
     }

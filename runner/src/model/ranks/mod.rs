@@ -14,9 +14,13 @@
 //! All ranks make the same forward passes. Rank 0 decides which, in a [`Leader`]; the others [`follow`] it.
 
 mod lead;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod split;
 
 pub use lead::{Leader, agree, follow};
+#[cfg(feature = "mpi")]
+pub use mpi::MpiWorld;
 pub use split::ModelShare;
 pub(super) use split::{RankLink, Shares, To};
 

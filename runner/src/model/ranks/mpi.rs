@@ -1,50 +1,62 @@
-//! Ranks by MPI.
+//! Ranks that are the processes which `mpirun` has started.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context as _, Result, bail};
-use halfbyte::model::{Error, Ranks};
 use mpi::Threading;
 use mpi::datatype::PartitionMut;
 use mpi::environment::Universe;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, CommunicatorCollectives, Root};
 
-use super::super::output::note;
+use super::super::Error;
+use super::Ranks;
 
-pub(super) const BUILT_IN: bool = true;
-
-/// MPI from its beginning to its end.
-pub(super) struct World {
+/// MPI, initialized. A process has one of these at most in its life, and drops it after its last call to MPI.
+pub struct MpiWorld {
     ranks: Arc<MpiRanks>,
-    /// Ends MPI when it is dropped.
+    /// Finalizes MPI when it is dropped.
     _universe: Universe,
 }
 
-impl World {
-    pub(super) fn start() -> Result<Self> {
+impl MpiWorld {
+    /// Initializes MPI.
+    ///
+    /// # Errors
+    /// [`Error::Link`] if MPI was initialized before, or if its library does not support calls from several threads that
+    /// take turns.
+    pub fn start() -> Result<Self, Error> {
+        let link = |why: &str| Error::Link { why: why.to_owned() };
         let started = mpi::initialize_with_threading(Threading::Serialized);
-        let (universe, threading) = started.context("MPI was begun before")?;
+        let (universe, threading) = started.ok_or_else(|| link("MPI was initialized before"))?;
         if threading < Threading::Serialized {
-            bail!("MPI's library gives the threading level {threading:?}: expected at least Serialized");
+            let got = format!("{threading:?}");
+            return Err(link(&format!(
+                "MPI supports the threading level {got}: expected at least Serialized"
+            )));
         }
         let world = universe.world();
-        let ranks = Arc::new(MpiRanks {
-            rank: world.rank().try_into().context("MPI's rank")?,
-            count: world.size().try_into().context("MPI's size")?,
-            one_at_a_time: Mutex::new(()),
-        });
+        let number = |n: i32| usize::try_from(n).map_err(|_| link("MPI gives a negative rank or size"));
+        let (rank, count) = (number(world.rank())?, number(world.size())?);
+        let ranks = Arc::new(MpiRanks { rank, count, calls: Mutex::new(()) });
         Ok(Self { ranks, _universe: universe })
     }
 
-    pub(super) fn ranks(&self) -> Arc<dyn Ranks> {
+    /// All processes that `mpirun` has started.
+    pub fn ranks(&self) -> Arc<dyn Ranks> {
         Arc::clone(&self.ranks) as Arc<dyn Ranks>
     }
 }
 
-impl Drop for World {
+impl fmt::Debug for MpiWorld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MpiWorld").field("ranks", &self.ranks).finish_non_exhaustive()
+    }
+}
+
+impl Drop for MpiWorld {
     fn drop(&mut self) {
-        // The end of MPI waits for all ranks, of which some wait for this one.
+        // Finalizing MPI waits for all ranks, and some of them wait for this one.
         if std::thread::panicking() {
             SimpleCommunicator::world().abort(101);
         }
@@ -56,19 +68,19 @@ impl Drop for World {
 struct MpiRanks {
     rank: usize,
     count: usize,
-    /// As [`Threading::Serialized`] asks for.
-    one_at_a_time: Mutex<()>,
+    /// Held during a call to MPI: with [`Threading::Serialized`] one thread at a time may make one.
+    calls: Mutex<()>,
 }
 
 impl MpiRanks {
-    /// `call` with the communicator. MPI ends all processes when one of its calls fails.
+    /// Calls `call` with the communicator of all processes. MPI ends all processes when one of its calls fails.
     fn call<T>(&self, call: impl FnOnce(SimpleCommunicator) -> T) -> T {
-        let _lock = self.one_at_a_time.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _lock = self.calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         call(SimpleCommunicator::world())
     }
 }
 
-/// `counts` and where each part begins, as MPI takes them.
+/// Returns `counts` and the index at which each part begins, as MPI takes them.
 fn layout(counts: &[usize]) -> Result<[Vec<i32>; 2], Error> {
     let mut end = 0;
     let mut starts = Vec::new();
@@ -131,7 +143,8 @@ impl Ranks for MpiRanks {
     }
 
     fn fail(&self, why: &str) {
-        note!("error: rank {}: {why}", self.rank);
+        // All processes end with this call, so that nobody could return the error.
+        eprintln!("error: rank {}: {why}", self.rank);
         SimpleCommunicator::world().abort(1);
     }
 }
