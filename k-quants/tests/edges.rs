@@ -107,6 +107,33 @@ fn importance_counts<B: Fit>(share: f32) {
     assert!(off <= share, "{}: {} became {}", B::NAME, x[3], decode(&blocks)[3]);
 }
 
+/// Numbers of all sizes beside each other: the blocks decode to finite weights, and a block is no worse than zeros.
+fn rows_of_any_numbers_stay_finite<B: Fit>() {
+    const SEED: u64 = 1_789;
+    println!("seed {SEED}");
+    let mut rng = Rng(SEED);
+    for round in 0..200 {
+        let mut number = || loop {
+            let x = f32::from_bits(rng.word());
+            // Some rounds have numbers of sizes near each other.
+            let x = if round % 2 == 0 { x } else { x.abs().log2() * x.signum() };
+            if x.abs() <= B::LIMIT {
+                return x;
+            }
+        };
+        let x: Vec<f32> = (0..B::WEIGHTS).map(|_| number()).collect();
+        let w = decode(&quantized::<B>(&x));
+        assert!(w.iter().all(|w| w.is_finite()), "{}: {x:?}", B::NAME);
+        let most = f64::from(x.iter().fold(0.0, |most: f32, x| most.max(x.abs())));
+        let prior = |x: f32| f64::from(x.abs()) / most;
+        let root = (x.iter().map(|x| prior(*x).powi(2)).sum::<f64>() / x.len() as f64).sqrt();
+        let square = |x: f32, off: f64| (root + prior(x)) * (off / most).powi(2);
+        let error: f64 = x.iter().zip(&w).map(|(&x, &w)| square(x, f64::from(x) - f64::from(w))).sum();
+        let zeros: f64 = x.iter().map(|&x| square(x, x.into())).sum();
+        assert!(error <= zeros * 1.000_001, "{}, round {round}: {error} is more than {zeros}", B::NAME);
+    }
+}
+
 fn wrong_rows_are_refused<B: Fit>() {
     let n = B::WEIGHTS;
     let refusal = |x: &[f32], importance: Option<&[f32]>, blocks: usize| {
@@ -146,6 +173,7 @@ fn check<B: Fit>(constant: f32, extreme: f32) {
     zeros_are_zeros::<B>();
     constants_are_nearly_exact::<B>(constant);
     extremes_stay_finite::<B>(extreme);
+    rows_of_any_numbers_stay_finite::<B>();
     bytes_depend_on_the_row_alone::<B>();
     importance_counts::<B>(constant.max(0.01));
     wrong_rows_are_refused::<B>();
