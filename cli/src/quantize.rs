@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail};
-use halfbyte::requantize::{Difference, Encoding, Error, Keep, Method, Plan, Ready, Written};
+use halfbyte::requantize::{Difference, Encoding, Error, Keep, Method, Mix, Plan, Ready, Written};
 use halfbyte_gguf::GgufWriter;
 use serde::Serialize;
 
@@ -45,12 +45,21 @@ struct TensorJson<'a> {
 }
 
 pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
-    let Recipe { encoding, keep, method } = recipe(args)?;
+    let Recipe { encoding, mut keep, method } = recipe(args)?;
     let (input, out) = (args.input.display().to_string(), args.output.display().to_string());
     let gguf = loading::open(Some(&args.input))?;
     let others = args.imatrix.iter().chain(&args.calibrate).map(PathBuf::as_path);
     new_file::check(&args.output, &gguf, others, args.force)?;
+    if let Some(mix) = args.ty.mix {
+        // Those of the mix first: the last that fits counts.
+        let of_mix = mix.keep(&**gguf)?.into_iter();
+        let of_mix = of_mix.map(|keep| Keep { encoding: chosen(args, keep.encoding), ..keep });
+        keep.splice(..0, of_mix);
+    }
     let mut plan = Plan::new(&**gguf, encoding, &keep).with_context(|| input.clone())?;
+    if let Some(mix) = args.ty.mix {
+        plan.set_file_type(mix.file_type());
+    }
     if args.saturate {
         plan.saturate();
     }
@@ -96,7 +105,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     let result = Output {
         input,
         output: out,
-        ty: encoding.tensor_type().name(),
+        ty: args.ty.mix.map_or(encoding.tensor_type().name(), Mix::name),
         method: method.map(Method::name),
         tensors: tensors.iter().map(tensor_json).collect(),
         weights: plan.n_weights(),
@@ -121,8 +130,17 @@ struct Recipe {
     method: Option<Method>,
 }
 
+/// The method by which a type is written.
+fn chosen(args: &QuantizeArgs, usual: Encoding) -> Encoding {
+    match args.method {
+        Some(method) => usual.with_closest_method(method),
+        None if args.imatrix.is_some() || args.calibrate.is_some() => usual.weighted(),
+        None => usual,
+    }
+}
+
 fn recipe(args: &QuantizeArgs) -> Result<Recipe> {
-    let types = || [args.ty].into_iter().chain(args.keep.iter().map(|keep| keep.ty));
+    let types = || [args.ty.encoding].into_iter().chain(args.keep.iter().map(|keep| keep.ty));
     let methods = || types().flat_map(Encoding::methods).copied();
     let named = args.method;
     if methods().next().is_none() {
@@ -166,14 +184,10 @@ fn recipe(args: &QuantizeArgs) -> Result<Recipe> {
     if args.imatrix.is_some() && args.calibrate.is_some() && named != Some(Method::Gptq) {
         bail!("both --imatrix and --calibrate say how important columns are: expected one of them");
     }
-    let encoding = |usual: Encoding| match named {
-        Some(method) => usual.with_closest_method(method),
-        None if weighed => usual.weighted(),
-        None => usual,
-    };
+    let encoding = |usual| chosen(args, usual);
     let keep = args.keep.iter().map(|k| Keep { pattern: k.pattern.clone(), encoding: encoding(k.ty) });
     Ok(Recipe {
-        encoding: encoding(args.ty),
+        encoding: encoding(args.ty.encoding),
         keep: keep.collect(),
         method: named.or_else(|| types().find_map(|ty| encoding(ty).method())),
     })

@@ -23,7 +23,7 @@ mod weights;
 
 // What this crate's functions take, so that one dependency is enough. The crates have more: other quantizers, for example.
 pub use half::{bf16, f16};
-pub use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
+pub use halfbyte_k_quants as k_quants;
 pub use halfbyte_q4::{self as q4, BlockQ4_0, BlockQ4_1};
 pub use halfbyte_q8::{self as q8, Activations, BlockQ8_0, Precision};
 pub use halfbyte_threadpool::{self as threadpool, ThreadPool};

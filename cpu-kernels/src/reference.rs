@@ -3,6 +3,10 @@
 //! Written to be read, from the formulas alone: weights are decoded here bit by bit from what is stored, in f64, by none of
 //! the functions that the kernels or the quantizers decode with.
 
+mod codebooks;
+mod k_quants;
+mod low_bits;
+
 use crate::formats::{Affine, Parameters};
 use crate::int8::panel::ParameterType;
 use crate::matrix::Matrix;
@@ -10,7 +14,6 @@ use crate::packed::{Kind, Panels};
 use crate::rope::RopeOrder;
 use crate::weights::Weights;
 use half::{bf16, f16};
-use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
 use halfbyte_q8::Activations;
 
 /// Weight (`row`, `col`) by its format's formula.
@@ -32,8 +35,33 @@ pub fn weight(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
         Weights::Affine(a) => {
             parameter(a.scales, i / a.group) * affine_code(a, i) + parameter(a.biases, i / a.group)
         }
-        Weights::Q4K(b) => q4_k(&b[i / 256], i % 256),
-        Weights::Q6K(b) => q6_k(&b[i / 256], i % 256),
+        Weights::Q5_0(b) => {
+            b[i / 32].scale.to_f64() * (five_bits(b[i / 32].high, &b[i / 32].codes, i % 32) - 16.0)
+        }
+        Weights::Q5_1(b) => {
+            let block = &b[i / 32];
+            block.scale.to_f64() * five_bits(block.high, &block.codes, i % 32) + block.min.to_f64()
+        }
+        Weights::Q2K(b) => k_quants::q2_k(&b[i / 256], i % 256),
+        Weights::Q3K(b) => k_quants::q3_k(&b[i / 256], i % 256),
+        Weights::Q4K(b) => k_quants::q4_k(&b[i / 256], i % 256),
+        Weights::Q5K(b) => k_quants::q5_k(&b[i / 256], i % 256),
+        Weights::Q6K(b) => k_quants::q6_k(&b[i / 256], i % 256),
+        Weights::Iq4Nl(b) => low_bits::iq4_nl(&b[i / 32], i % 32),
+        Weights::Iq4Xs(b) => low_bits::iq4_xs(&b[i / 256], i % 256),
+        Weights::Mxfp4(b) => low_bits::mxfp4(&b[i / 32], i % 32),
+        Weights::Nvfp4(b) => low_bits::nvfp4(&b[i / 64], i % 64),
+        Weights::Iq1S(b) => codebooks::iq1_s(&b[i / 256], i % 256),
+        Weights::Iq1M(b) => codebooks::iq1_m(&b[i / 256], i % 256),
+        Weights::Iq2Xxs(b) => codebooks::iq2_xxs(&b[i / 256], i % 256),
+        Weights::Iq2Xs(b) => codebooks::iq2_xs(&b[i / 256], i % 256),
+        Weights::Iq2S(b) => codebooks::iq2_s(&b[i / 256], i % 256),
+        Weights::Iq3Xxs(b) => codebooks::iq3_xxs(&b[i / 256], i % 256),
+        Weights::Iq3S(b) => codebooks::iq3_s(&b[i / 256], i % 256),
+        Weights::Tq1_0(b) => low_bits::tq1_0(&b[i / 256], i % 256),
+        Weights::Tq2_0(b) => low_bits::tq2_0(&b[i / 256], i % 256),
+        Weights::Q1_0(b) => low_bits::q1_0(&b[i / 128], i % 128),
+        Weights::Q2_0(b) => low_bits::q2_0(&b[i / 64], i % 64),
         Weights::Packed(p) if is_float(p) => packed_float(p, row, col),
         Weights::Packed(p) => {
             let (scale, code, min) = packed(p, row, col);
@@ -45,6 +73,21 @@ pub fn weight(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
 /// Code `i` of a block of 32 whose byte `b` holds code `b` below code `b + 16`.
 fn nibble(codes: &[u8; 16], i: usize) -> f64 {
     f64::from(if i < 16 { codes[i] % 16 } else { codes[i - 16] / 16 })
+}
+
+/// Code `i` of a block of 32 with nibbles as [`nibble`] reads them, and bit `i` of 32 worth 16 more.
+fn five_bits(high: [u8; 4], codes: &[u8; 16], i: usize) -> f64 {
+    nibble(codes, i) + if bit(&high, i) { 16.0 } else { 0.0 }
+}
+
+/// Bit `i`, counted from the lowest of the first byte.
+fn bit(bytes: &[u8], i: usize) -> bool {
+    bytes[i / 8] / (1 << (i % 8)) % 2 == 1
+}
+
+/// The number of `n` bits from bit `from` on, counted from the lowest of the first byte, the lowest first.
+fn bits(bytes: &[u8], from: usize, n: usize) -> usize {
+    (0..n).map(|k| usize::from(bit(bytes, from + k)) << k).sum()
 }
 
 /// Scale or bias `i`.
@@ -60,37 +103,6 @@ fn parameter(parameters: Parameters<'_>, i: usize) -> f64 {
 fn affine_code(affine: Affine<'_>, i: usize) -> f64 {
     let bit = |at: usize| affine.codes[at / 32] / (1 << (at % 32)) % 2;
     (0..affine.bits).map(|b| f64::from(bit(i * affine.bits + b)) * f64::from(1 << b)).sum()
-}
-
-/// Weight `i` of a Q4_K block: `(d * sc) * q - (dmin * m)`, with a scale `sc` and a minimum `m` of 6 bits for each 32.
-///
-/// Bytes 0 to 3 of the packed scales hold `sc` of the first four groups in their low six bits, bytes 4 to 7 `m`; their two
-/// high bits are the high bits of the last four groups', whose low four bits are the nibbles of bytes 8 to 11.
-fn q4_k(block: &BlockQ4K, i: usize) -> f64 {
-    let (group, bytes) = (i / 32, &block.scales);
-    let (sc, m) = match group {
-        0..4 => (bytes[group] % 64, bytes[4 + group] % 64),
-        _ => {
-            let j = group - 4;
-            (bytes[j] / 64 * 16 + bytes[8 + j] % 16, bytes[4 + j] / 64 * 16 + bytes[8 + j] / 16)
-        }
-    };
-    // Two groups share 32 bytes: the even one has the low nibbles.
-    let byte = block.codes[group / 2 * 32 + i % 32];
-    let q = if group % 2 == 0 { byte % 16 } else { byte / 16 };
-    block.d.to_f64() * f64::from(sc) * f64::from(q) - block.dmin.to_f64() * f64::from(m)
-}
-
-/// Weight `i` of a Q6_K block: `(d * sc) * (q - 32)`, with a scale `sc` for each 16.
-///
-/// A half of 128 weights has 64 bytes of low nibbles and 32 bytes of high bit pairs. Of its four runs of 32 weights, runs 0
-/// and 1 have the low nibbles of the first and the last 32 bytes, runs 2 and 3 the high ones; run `r` has pair `r` of a byte.
-fn q6_k(block: &BlockQ6K, i: usize) -> f64 {
-    let (half, run, at) = (i / 128, i % 128 / 32, i % 32);
-    let byte = block.low[half * 64 + [0, 32, 0, 32][run] + at];
-    let low = if run < 2 { byte % 16 } else { byte / 16 };
-    let high = block.high[half * 32 + at] / [1, 4, 16, 64][run] % 4;
-    block.d.to_f64() * f64::from(block.scales[i / 16]) * (f64::from(high * 16 + low) - 32.0)
 }
 
 /// Whether packed weights are plain floats.

@@ -6,7 +6,11 @@ use crate::formats::{Affine, FormatInfo, UseFloatRows, UseInt8Rows, WeightFormat
 use crate::simd::Simd;
 use core::ops::Range;
 use half::{bf16, f16};
-use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
+use halfbyte_k_quants::{
+    BlockIq1M, BlockIq1S, BlockIq2S, BlockIq2Xs, BlockIq2Xxs, BlockIq3S, BlockIq3Xxs, BlockIq4Nl, BlockIq4Xs,
+    BlockMxfp4, BlockNvfp4, BlockQ1_0, BlockQ2_0, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5_0, BlockQ5_1,
+    BlockQ5K, BlockQ6K, BlockTq1_0, BlockTq2_0,
+};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
 use halfbyte_q8::BlockQ8_0;
 
@@ -89,6 +93,7 @@ macro_rules! formats {
     };
 }
 
+// Those from Q5_0 on are decoded before they are multiplied.
 formats! {
     /// Single precision.
     F32(&'a [f32]),
@@ -104,10 +109,50 @@ formats! {
     Q4_1(&'a [BlockQ4_1]),
     /// MLX affine groups. Codes of 4 bits have int8 kernels; codes of 8 bits are read by dequantizing.
     Affine(Affine<'a>),
-    /// K-quant super-blocks of 256, 4-bit; read by dequantizing.
+    /// Groups of 32: f16 scale, 5-bit codes, `w = d * (q - 16)`.
+    Q5_0(&'a [BlockQ5_0]),
+    /// Groups of 32: f16 scale and min, 5-bit codes, `w = d * q + m`.
+    Q5_1(&'a [BlockQ5_1]),
+    /// K-quant super-blocks of 256, 2-bit.
+    Q2K(&'a [BlockQ2K]),
+    /// K-quant super-blocks of 256, 3-bit.
+    Q3K(&'a [BlockQ3K]),
+    /// K-quant super-blocks of 256, 4-bit.
     Q4K(&'a [BlockQ4K]),
-    /// K-quant super-blocks of 256, 6-bit; read by dequantizing.
+    /// K-quant super-blocks of 256, 5-bit.
+    Q5K(&'a [BlockQ5K]),
+    /// K-quant super-blocks of 256, 6-bit.
     Q6K(&'a [BlockQ6K]),
+    /// Groups of 32: f16 scale, 4-bit codes for uneven levels.
+    Iq4Nl(&'a [BlockIq4Nl]),
+    /// Super-blocks of 256 with 6-bit scales, 4-bit codes for uneven levels.
+    Iq4Xs(&'a [BlockIq4Xs]),
+    /// Groups of 32: a power of two, 4-bit floats.
+    Mxfp4(&'a [BlockMxfp4]),
+    /// Four groups of 16, each with an 8-bit float as its scale: 4-bit floats.
+    Nvfp4(&'a [BlockNvfp4]),
+    /// Blocks of 256: codebook, about 1.56 bits.
+    Iq1S(&'a [BlockIq1S]),
+    /// Blocks of 256: codebook, about 1.75 bits.
+    Iq1M(&'a [BlockIq1M]),
+    /// Blocks of 256: codebook, about 2.06 bits.
+    Iq2Xxs(&'a [BlockIq2Xxs]),
+    /// Blocks of 256: codebook, about 2.31 bits.
+    Iq2Xs(&'a [BlockIq2Xs]),
+    /// Blocks of 256: codebook, about 2.56 bits.
+    Iq2S(&'a [BlockIq2S]),
+    /// Blocks of 256: codebook, about 3.06 bits.
+    Iq3Xxs(&'a [BlockIq3Xxs]),
+    /// Blocks of 256: codebook, about 3.44 bits.
+    Iq3S(&'a [BlockIq3S]),
+    /// Blocks of 256: f16 scale, ternary, five codes a byte.
+    Tq1_0(&'a [BlockTq1_0]),
+    /// Blocks of 256: f16 scale, ternary, four codes a byte.
+    Tq2_0(&'a [BlockTq2_0]),
+    /// Groups of 128: f16 scale and signs.
+    Q1_0(&'a [BlockQ1_0]),
+    /// Groups of 64: f16 scale, 2-bit codes, `w = d * (q - 1)`.
+    Q2_0(&'a [BlockQ2_0]),
 }
 
 impl Weights<'_> {

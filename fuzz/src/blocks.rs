@@ -11,8 +11,8 @@ use halfbyte_cpu_kernels::{
     Affine, Context, Isa, Matrix, PackedMatrix, Parameters, Weights, matvec_f32, matvec_int8,
     quantize_activations,
 };
+use halfbyte_k_quants::*;
 use halfbyte_q4::affine::{AffineScale, GroupSize};
-use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K, dequantize_row_q4_k, dequantize_row_q6_k};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1, affine, dequantize_row_q4_0, dequantize_row_q4_1};
 use halfbyte_q8::{Activations, BlockQ8_0};
 use halfbyte_threadpool::ThreadPool;
@@ -25,7 +25,7 @@ static POOL: LazyLock<ThreadPool> = LazyLock::new(|| ThreadPool::new(1).unwrap()
 const MOST_ROWS: usize = 37;
 
 /// The types in the order of their numbers.
-const TYPES: u8 = 5 + 2 * 3 * 3;
+const TYPES: u8 = 25 + 2 * 3 * 3;
 
 /// Whatever the blocks, all paths agree.
 ///
@@ -62,26 +62,30 @@ pub fn check(data: &[u8]) {
                 halfbyte_q8::dequantize_row(b, out).unwrap();
             },
         ),
-        3 => blocks::<BlockQ4K>(
-            data,
-            groups.min(2) * 256,
-            256,
-            |b| Weights::Q4K(b),
-            |b, out| {
-                dequantize_row_q4_k(b, out).unwrap();
-            },
-        ),
-        4 => blocks::<BlockQ6K>(
-            data,
-            groups.min(2) * 256,
-            256,
-            |b| Weights::Q6K(b),
-            |b, out| {
-                dequantize_row_q6_k(b, out).unwrap();
-            },
-        ),
+        3 => ggml::<BlockQ5_0>(data, groups, |b| Weights::Q5_0(b)),
+        4 => ggml::<BlockQ5_1>(data, groups, |b| Weights::Q5_1(b)),
+        5 => ggml::<BlockQ2K>(data, groups, |b| Weights::Q2K(b)),
+        6 => ggml::<BlockQ3K>(data, groups, |b| Weights::Q3K(b)),
+        7 => ggml::<BlockQ4K>(data, groups, |b| Weights::Q4K(b)),
+        8 => ggml::<BlockQ5K>(data, groups, |b| Weights::Q5K(b)),
+        9 => ggml::<BlockQ6K>(data, groups, |b| Weights::Q6K(b)),
+        10 => ggml::<BlockIq4Nl>(data, groups, |b| Weights::Iq4Nl(b)),
+        11 => ggml::<BlockIq4Xs>(data, groups, |b| Weights::Iq4Xs(b)),
+        12 => ggml::<BlockMxfp4>(data, groups, |b| Weights::Mxfp4(b)),
+        13 => ggml::<BlockNvfp4>(data, groups, |b| Weights::Nvfp4(b)),
+        14 => ggml::<BlockIq1S>(data, groups, |b| Weights::Iq1S(b)),
+        15 => ggml::<BlockIq1M>(data, groups, |b| Weights::Iq1M(b)),
+        16 => ggml::<BlockIq2Xxs>(data, groups, |b| Weights::Iq2Xxs(b)),
+        17 => ggml::<BlockIq2Xs>(data, groups, |b| Weights::Iq2Xs(b)),
+        18 => ggml::<BlockIq2S>(data, groups, |b| Weights::Iq2S(b)),
+        19 => ggml::<BlockIq3Xxs>(data, groups, |b| Weights::Iq3Xxs(b)),
+        20 => ggml::<BlockIq3S>(data, groups, |b| Weights::Iq3S(b)),
+        21 => ggml::<BlockTq1_0>(data, groups, |b| Weights::Tq1_0(b)),
+        22 => ggml::<BlockTq2_0>(data, groups, |b| Weights::Tq2_0(b)),
+        23 => ggml::<BlockQ1_0>(data, groups, |b| Weights::Q1_0(b)),
+        24 => ggml::<BlockQ2_0>(data, groups, |b| Weights::Q2_0(b)),
         ty => {
-            let (bits, ty) = (4 + 4 * usize::from(ty - 5 >= 9), (ty - 5) % 9);
+            let (bits, ty) = (4 + 4 * usize::from(ty - 25 >= 9), (ty - 25) % 9);
             let group = 32 << (ty % 3);
             match ty / 3 {
                 0 => affine::<f16>(data, groups * group, group, bits, |p| Parameters::F16(p)),
@@ -90,6 +94,12 @@ pub fn check(data: &[u8]) {
             }
         }
     }
+}
+
+/// Blocks of `halfbyte-k-quants`, `groups` a row, or two where they are of 256 weights.
+fn ggml<B: Block>(data: &[u8], groups: usize, weights: for<'a> fn(&'a [B]) -> Weights<'a>) {
+    let row = if B::WEIGHTS == SUPER { groups.min(2) } else { groups };
+    blocks::<B>(data, row * B::WEIGHTS, B::WEIGHTS, weights, |b, out| dequantize_row(b, out).unwrap());
 }
 
 fn blocks<T: AnyBitPattern + bytemuck::NoUninit>(

@@ -150,6 +150,8 @@ tensor_types! {
     NVFP4 = 40, 64, 36;
     /// 128 signs and an f16 scale.
     Q1_0 = 41, 128, 18;
+    /// 64 codes of 2 bits and an f16 scale: `w = d * (q - 1)`.
+    Q2_0 = 42, 64, 18;
     /// MLX affine: 32 codes of 4 bits with a 16-bit scale and bias, `w = scale * q + bias`.
     MLX4_G32 = 0x1000_0000, 32, 20;
     /// MLX affine: 64 codes of 4 bits.
@@ -324,7 +326,7 @@ mod tests {
             assert_eq!(TensorType::from_id(ty.id()), ty.is_ggml().then_some(ty));
         }
         for (id, name, shown) in
-            [(42, "unknown", "id 42"), (4, "Q4_2", "Q4_2"), (0x1000_0001, "unknown", "id 268435457")]
+            [(43, "unknown", "id 43"), (4, "Q4_2", "Q4_2"), (0x1000_0001, "unknown", "id 268435457")]
         {
             assert_eq!(TensorType::from_id(id), None);
             let ty = TensorType::Unknown(id);

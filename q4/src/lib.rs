@@ -8,7 +8,6 @@ pub mod fit;
 #[cfg(feature = "gptq")]
 pub mod gptq;
 mod importance;
-pub mod k_quants;
 mod least_squares;
 mod nibbles;
 mod optimal;

@@ -3,11 +3,10 @@
 
 mod common;
 
-use common::{POISON_0, POISON_1, f32s, golden, hex, unhex};
+use common::{POISON_0, POISON_1, f32s, golden, hex};
 use half::{bf16, f16};
 use halfbyte_q4::affine::{self, AffineScale, GroupSize};
 use halfbyte_q4::fit::{GroupFit, fit_group, max_rule_group, max7_group, optimal_group};
-use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K, dequantize_row_q4_k, dequantize_row_q6_k};
 use halfbyte_q4::{q4_1_row, q4_row_max};
 use serde_json::Value;
 
@@ -87,36 +86,4 @@ fn group_errors_equal_the_recorded_ones() {
         check("sse_optimum", optimal_group(&x));
         assert!(fit.sse >= recorded("sse_optimum") - slack, "group {i} beats the optimum");
     }
-}
-
-/// Bytes and the f32 weights (as little-endian bytes) of the blocks of one K-quant type.
-fn k_blocks(name: &str) -> Vec<(Vec<u8>, Vec<u32>)> {
-    let golden = golden("k_quants.json");
-    let blocks = golden[name].as_array().unwrap();
-    assert_eq!(blocks.len(), 4);
-    let bits = |hex: &Value| {
-        let bytes = unhex(hex.as_str().unwrap());
-        bytes.as_chunks::<4>().0.iter().map(|&b| u32::from_le_bytes(b)).collect()
-    };
-    blocks.iter().map(|b| (unhex(b["bytes"].as_str().unwrap()), bits(&b["weights"]))).collect()
-}
-
-#[test]
-fn q4_k_decodes_as_the_gguf_package_does() {
-    let golden = k_blocks("Q4_K");
-    let blocks: Vec<BlockQ4K> = golden.iter().map(|(b, _)| bytemuck::pod_read_unaligned(b)).collect();
-    let mut out = vec![f32::NAN; 4 * 256];
-    dequantize_row_q4_k(&blocks, &mut out).unwrap();
-    let expected: Vec<u32> = golden.into_iter().flat_map(|(_, w)| w).collect();
-    assert_eq!(out.iter().map(|w| w.to_bits()).collect::<Vec<_>>(), expected);
-}
-
-#[test]
-fn q6_k_decodes_as_the_gguf_package_does() {
-    let golden = k_blocks("Q6_K");
-    let blocks: Vec<BlockQ6K> = golden.iter().map(|(b, _)| bytemuck::pod_read_unaligned(b)).collect();
-    let mut out = vec![f32::NAN; 4 * 256];
-    dequantize_row_q6_k(&blocks, &mut out).unwrap();
-    let expected: Vec<u32> = golden.into_iter().flat_map(|(_, w)| w).collect();
-    assert_eq!(out.iter().map(|w| w.to_bits()).collect::<Vec<_>>(), expected);
 }

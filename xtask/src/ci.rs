@@ -7,8 +7,14 @@ use std::process::Command;
 
 /// The crates whose results could differ with the optimizer's level: all their tests run optimised, too. (The emulator's
 /// are optimised in debug builds as well.)
-const COMPUTE: [&str; 5] =
-    ["halfbyte-threadpool", "halfbyte-q8", "halfbyte-q4", "halfbyte-cpu-kernels", "halfbyte-attention"];
+const COMPUTE: [&str; 6] = [
+    "halfbyte-threadpool",
+    "halfbyte-q8",
+    "halfbyte-q4",
+    "halfbyte-k-quants",
+    "halfbyte-cpu-kernels",
+    "halfbyte-attention",
+];
 
 /// The tests that take whole models through the kernels and check numbers that others made. The rest is tested in debug
 /// alone, where the crates that compute are optimised, too.

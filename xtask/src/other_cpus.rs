@@ -10,7 +10,7 @@ use crate::debian::{self, Debian};
 use crate::shell;
 
 /// Where no second thread, process or timer is needed.
-const KERNELS: [&str; 3] = ["halfbyte-q8", "halfbyte-q4", "halfbyte-cpu-kernels"];
+const KERNELS: [&str; 4] = ["halfbyte-q8", "halfbyte-q4", "halfbyte-k-quants", "halfbyte-cpu-kernels"];
 const KERNEL_TESTS: [&str; 10] = [
     "activations",
     "q8_0",

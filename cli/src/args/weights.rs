@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use halfbyte::requantize::{Encoding, EncodingError, Method};
+use halfbyte::requantize::{Encoding, EncodingError, Method, Mix};
 use halfbyte::weight_types::WeightType;
 
 use super::{parse_count, parse_positive};
@@ -14,6 +14,7 @@ use crate::words::{both, either};
 /// The help text behind the options of `halfbyte quantize`.
 fn quantize_help() -> String {
     let with_methods = both(types_with_methods());
+    let mixes = both(Mix::ALL.map(|mix| mix.name().to_lowercase()));
     let width = Method::ALL.map(|method| method.name().len()).into_iter().max().unwrap_or(0);
     let mut methods = String::new();
     for method in Method::ALL {
@@ -35,10 +36,16 @@ Examples:
   halfbyte quantize F16.gguf Q4_0.gguf --type q4_0 --keep token_embd.weight=q8_0 --keep '*.ffn_down.*=q4_1'
   halfbyte quantize F16.gguf Q4_0.gguf --type q4_0 --method gptq --calibrate text.txt
   halfbyte quantize F16.gguf Q4_0.gguf --type q4_0 --imatrix F16.imatrix.gguf
+  halfbyte quantize F16.gguf Q4_K_M.gguf --type q4_k_m --imatrix F16.imatrix.gguf
   halfbyte quantize Q4_K_M.gguf F16.gguf --type f16 --json | jq .relative_squared_error
 
 Tensors of two dimensions get the type; norms, biases and other vectors stay as they are, and so does a tensor that
-has the type already. The new file appears when it is complete; ended before, OUT is as it was.
+has the type already. A tensor whose rows are not whole super-blocks of 256 weights gets q4_0 instead of q2_k and q3_k,
+iq4_nl instead of iq4_xs, q5_0 instead of q4_k, q5_1 instead of q5_k, q8_0 instead of q6_k, as in llama.cpp. The new file
+appears when it is complete; ended before, OUT is as it was.
+
+{mixes} are llama.cpp's mixes: the tensors that
+lose most by few bits get a better type. --keep changes the type of single tensors in them, too.
 
 Methods, for {with_methods}; size and speed of the result are the same for all:
 {methods}
@@ -61,11 +68,27 @@ pub(crate) fn names(fits: impl Fn(Method) -> bool) -> impl Iterator<Item = &'sta
     Method::ALL.into_iter().filter(move |&method| fits(method)).map(Method::name)
 }
 
-/// The types that weights can be written in, as option values.
-fn type_parser() -> impl TypedValueParser<Value = Encoding> {
-    static NAMES: LazyLock<Vec<String>> =
-        LazyLock::new(|| Encoding::all().map(Encoding::type_name).collect());
-    PossibleValuesParser::new(NAMES.iter().map(String::as_str)).try_map(|name| name.parse::<Encoding>())
+/// What `--type` asks for: a type, or a mix of types.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TypeArg {
+    /// The type of all tensors, or of most in a mix.
+    pub(crate) encoding: Encoding,
+    pub(crate) mix: Option<Mix>,
+}
+
+/// The types that weights can be written in and llama.cpp's mixes, as option values. A name that is both is the mix.
+fn type_parser() -> impl TypedValueParser<Value = TypeArg> {
+    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let mut names: Vec<_> = Encoding::all().map(Encoding::type_name).collect();
+        let mixes = Mix::ALL.map(|mix| mix.name().to_lowercase());
+        names.extend(mixes.into_iter().filter(|mix| Encoding::all().all(|ty| ty.type_name() != *mix)));
+        names
+    });
+    PossibleValuesParser::new(NAMES.iter().map(String::as_str)).try_map(|name| {
+        let mix = Mix::by_name(&name);
+        let encoding = mix.map_or_else(|| name.parse(), Mix::usual)?;
+        Ok::<_, EncodingError>(TypeArg { encoding, mix })
+    })
 }
 
 /// The methods, as option values.
@@ -84,9 +107,9 @@ pub(crate) struct QuantizeArgs {
     /// The file to write
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// Type of the weights
+    /// Type of the weights, or mix of types
     #[arg(long = "type", value_name = "TYPE", value_parser = type_parser())]
-    pub(crate) ty: Encoding,
+    pub(crate) ty: TypeArg,
     /// How scales and codes are chosen, in types where there is a choice
     #[arg(long, value_name = "NAME", value_parser = method_parser())]
     pub(crate) method: Option<Method>,
@@ -280,10 +303,13 @@ mod tests {
     fn the_help_of_quantize_has_every_method_with_its_types() {
         let help = quantize_help();
         for line in [
-            "Methods, for q4_0 and q4_1; size",
+            "Methods, for q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs and mxfp4; size",
             "\n  max7     each group's biggest weight divided by 7 (q4_0)\n",
-            "\n  max      the extremes of a group at the ends of the range, as other programs do [default for q4_1]\n",
-            "\n  fit      twenty tries a group, the one with the least squared error [default for q4_0]\n",
+            "\n  max      the extremes of a group at the ends of the range, as other programs do (q4_0 and q4_1) [default for \
+             q4_1]\n",
+            "\n  fit      many scales tried, those with the least squared error [default for q4_0, q5_0, q5_1, q2_k, q3_k, \
+             q4_k, q5_k, q6_k, iq4_nl, iq4_xs and mxfp4]\n",
+            "\nq2_k, q3_k_s, q3_k_m, q3_k_l, q4_k_s, q4_k_m, q5_k_s and q5_k_m are llama.cpp's mixes",
             "\nfit, optimal and gptq can weigh columns",
         ] {
             assert!(help.contains(line), "{line:?} is not in {help}");

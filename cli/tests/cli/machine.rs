@@ -112,7 +112,7 @@ fn inspect_works_for_files_that_cannot_be_run() {
     let path = dir.path().join("odd.gguf");
     let mut metadata = Metadata::new();
     metadata.set("general.architecture", "mamba");
-    let tensor = TensorInfo::new("x", TensorType::IQ2_XS, &[256]).unwrap();
+    let tensor = TensorInfo::new("x", TensorType::Q8_K, &[256]).unwrap();
     let bytes = vec![0; tensor.n_bytes];
     let mut writer = GgufWriter::new(Vec::new(), &metadata, &[tensor]).unwrap();
     writer.write_tensor("x", &bytes).unwrap();
@@ -125,7 +125,7 @@ fn inspect_works_for_files_that_cannot_be_run() {
 
     // The same bytes under a number that is no type yet: what can be known is shown.
     let mut bytes = std::fs::read(&path).unwrap();
-    let dims = [1_u32.to_le_bytes().as_slice(), &256_u64.to_le_bytes(), &17_u32.to_le_bytes()].concat();
+    let dims = [1_u32.to_le_bytes().as_slice(), &256_u64.to_le_bytes(), &15_u32.to_le_bytes()].concat();
     let at = bytes.windows(dims.len()).position(|window| window == dims).unwrap() + 12;
     bytes[at..at + 4].copy_from_slice(&97_u32.to_le_bytes());
     let newer = dir.path().join("newer.gguf");

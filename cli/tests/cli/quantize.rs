@@ -534,11 +534,14 @@ fn wrong_usage_says_what_there_is() {
         (&["--type", "q4_0", "--method", "best"][..], "[possible values: max7, max, fit, optimal, gptq]"),
         (&["--type", "q4_0", "--calibrate-tokens", "9"], "--calibrate <TEXT>"),
         (&["--type", "q4_0", "--damping", "2"], "expected a number from 0 to 1"),
-        (&["--type", "q4_k"], "[possible values: f32, f16, bf16, q8_0, q4_0, q4_1]"),
+        (
+            &["--type", "q4_k_x"],
+            "[possible values: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, mxfp4, q3_k_s, q3_k_m, q3_k_l, q4_k_s, q4_k_m, q5_k_s, q5_k_m]",
+        ),
         (&["--type", "q4_0", "--keep", "x"], "expected PATTERN=TYPE"),
         (
             &["--type", "q4_0", "--keep", "x=q5"],
-            r#""q5" is not a type: expected one of f32, f16, bf16, q8_0, q4_0, q4_1"#,
+            r#""q5" is not a type: expected one of f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, mxfp4"#,
         ),
         (&[], "--type <TYPE>"),
     ] {
@@ -549,11 +552,11 @@ fn wrong_usage_says_what_there_is() {
     for (more, said) in [
         (
             &["--type", "q8_0", "--method", "fit"][..],
-            "--method is for q4_0 and q4_1, which neither --type nor --keep asks for",
+            "--method is for q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs and mxfp4, which neither --type nor --keep asks for",
         ),
         (
             &["--type", "q8_0", "--imatrix", "x"],
-            "--imatrix is for q4_0 and q4_1, which neither --type nor --keep asks for",
+            "--imatrix is for q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs and mxfp4, which neither --type nor --keep asks for",
         ),
         (
             &["--type", "q4_1", "--method", "optimal"],
@@ -610,4 +613,75 @@ fn compare_names_what_is_missing_or_reshaped() {
     }
     let same = run(&["compare", &a, &a, "--json"]).json();
     assert_eq!((&same["relative_squared_error"], &same["max_error"]), (&0.0.into(), &0.0.into()));
+}
+
+/// Weights that lie about evenly in -1..1, in the types of ggml: the file has the type, and what it decodes to is as near as so
+/// many bits can be.
+#[test]
+fn ggmls_types_are_written_and_read_back() {
+    let dir = temp_dir();
+    let (input, output) = (at(&dir, "in.gguf"), at(&dir, "out.gguf"));
+    write_f32(&input, &[("w", &[512, 3], values(1536)), ("narrow", &[96, 5], values(480))]);
+    // The squared error of rounding to `n` even steps over the range is 1 / n^2 of the mean square. Scales take some of the
+    // bits, and uneven levels are made for other weights.
+    for (ty, narrow, most) in [
+        ("q5_0", "Q5_0", 1.0 / 900.0),
+        ("q5_1", "Q5_1", 1.0 / 900.0),
+        ("q3_k", "Q4_0", 1.0 / 45.0),
+        ("q4_k", "Q5_0", 1.0 / 200.0),
+        ("q5_k", "Q5_1", 1.0 / 900.0),
+        ("q6_k", "Q8_0", 1.0 / 3600.0),
+        ("iq4_nl", "IQ4_NL", 1.0 / 120.0),
+        ("iq4_xs", "IQ4_NL", 1.0 / 120.0),
+        ("mxfp4", "MXFP4", 1.0 / 60.0),
+    ] {
+        let json = quantize(&input, &output, &["--type", ty, "--json", "--force"]).json();
+        let gguf = Gguf::open(&output).unwrap();
+        let types = ["w", "narrow"].map(|name| gguf.tensor(name).unwrap().ty.name());
+        assert_eq!(types, [&*ty.to_uppercase(), narrow]);
+        for tensor in json["tensors"].as_array().unwrap() {
+            let error = tensor["relative_squared_error"].as_f64().unwrap();
+            assert!(error > 0.0 && error < most, "{ty}, {}: {error}, at most {most}", tensor["name"]);
+        }
+        // What `compare` reads is what `quantize` said.
+        let compared = run(&["compare", &input, &output, "--json"]).json();
+        assert_eq!(compared["relative_squared_error"], json["relative_squared_error"], "{ty}");
+    }
+}
+
+#[test]
+fn mixes_have_the_types_of_llama_cpp() {
+    let dir = temp_dir();
+    let (input, output) = (at(&dir, "in.gguf"), at(&dir, "out.gguf"));
+    let names =
+        ["token_embd", "output", "blk.0.attn_v", "blk.0.ffn_down", "blk.1.ffn_down", "blk.1.attn_output"];
+    let names = names.map(|name| format!("{name}.weight"));
+    let infos = names.each_ref().map(|name| TensorInfo::new(name, TensorType::F32, &[256, 2]).unwrap());
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", "llama");
+    metadata.set("llama.block_count", 8_u32);
+    metadata.set("llama.attention.head_count", 8_u32);
+    metadata.set("llama.attention.head_count_kv", 2_u32);
+    let mut writer = GgufWriter::create(&input, &metadata, &infos).unwrap();
+    for name in &names {
+        writer.write_tensor(name, bytemuck::cast_slice(&values(512))).unwrap();
+    }
+    writer.commit().unwrap();
+    for (mix, file_type, types) in [
+        ("q4_k_m", 15, ["Q4_K", "Q6_K", "Q6_K", "Q6_K", "Q4_K", "Q4_K"]),
+        ("q4_k_s", 14, ["Q4_K", "Q6_K", "Q5_K", "Q5_K", "Q4_K", "Q4_K"]),
+        ("q3_k_l", 13, ["Q3_K", "Q6_K", "Q5_K", "Q5_K", "Q5_K", "Q5_K"]),
+        ("q2_k", 10, ["Q2_K", "Q6_K", "Q4_K", "Q3_K", "Q3_K", "Q3_K"]),
+    ] {
+        let json = quantize(&input, &output, &["--type", mix, "--json", "--force"]).json();
+        assert_eq!(json["type"], mix.to_uppercase());
+        let gguf = Gguf::open(&output).unwrap();
+        assert_eq!(gguf.metadata().u32("general.file_type").unwrap(), file_type);
+        assert_eq!(names.each_ref().map(|name| gguf.tensor(name).unwrap().ty.name()), types, "{mix}");
+    }
+    // An exception of the user counts more than the mix.
+    quantize(&input, &output, &["--type", "q4_k_m", "--keep", "output.weight=q8_0", "--force"]).ok();
+    let gguf = Gguf::open(&output).unwrap();
+    let types = ["output.weight", "blk.0.attn_v.weight"].map(|name| gguf.tensor(name).unwrap().ty.name());
+    assert_eq!(types, ["Q8_0", "Q6_K"]);
 }

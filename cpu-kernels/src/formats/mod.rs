@@ -8,7 +8,7 @@
 mod affine;
 mod blocks;
 mod floats;
-mod k_quants;
+mod ggml;
 
 pub use affine::{Affine, Parameters};
 

@@ -1,10 +1,11 @@
 //! Formats bit by bit: blocks are put together here from codes, and must be read as the formulas say, by the kernels and by
 //! their twin alike.
 
-use crate::support::{Rng, assert_same};
+use crate::ggml::Ggml;
+use crate::support::{Format, Rng, assert_same};
 use half::f16;
 use halfbyte_cpu_kernels::{Affine, Isa, Matrix, Parameters, Weights, reference};
-use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
+use halfbyte_k_quants::{BlockQ4K, BlockQ6K};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
 use halfbyte_q8::BlockQ8_0;
 use std::array::from_fn;
@@ -119,5 +120,28 @@ fn affine_groups_are_read_by_their_formula() {
             .collect();
         let (scales, biases) = (Parameters::F16(&scales), Parameters::F16(&biases));
         check(Weights::Affine(Affine { bits, group, codes: &words, scales, biases }), &expected);
+    }
+}
+
+/// The kernels read the blocks of `halfbyte-k-quants` by its decoders, which that crate's tests compare with ggml's. The
+/// twin has formulas of its own.
+#[test]
+fn twin_and_kernels_read_the_blocks_of_ggml_alike() {
+    let rng = &mut rng(75);
+    for &format in Ggml::ALL {
+        let cols = 1280;
+        let stored = Format::Ggml(format).random(3, cols, rng);
+        let w = stored.rows(0, 3, cols);
+        for row in 0..3 {
+            let twin: Vec<f32> = (0..cols).map(|col| reference::weight(&w, row, col) as f32).collect();
+            assert!(twin.iter().all(|w| w.is_finite()), "{}", format.name());
+            for isa in Isa::available() {
+                let mut decoded = vec![f32::NAN; cols];
+                w.decode_row(isa, row, &mut decoded).unwrap();
+                // Zeros are equal whatever their sign.
+                let same = decoded.iter().zip(&twin).position(|(a, b)| a != b);
+                assert_eq!(same.map(|at| (at, decoded[at], twin[at])), None, "{} on {isa}", format.name());
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 mod float;
 mod formats;
+mod ggml;
 mod int8;
 mod isa;
 mod matrix;

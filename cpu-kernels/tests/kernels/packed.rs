@@ -1,5 +1,6 @@
 //! Packed weights by themselves; that every product has the same bits with them, the products' own tests say.
 
+use crate::ggml::Ggml;
 use crate::support::{FLOAT_ONLY, Format, INT8, Parameter, Rng, assert_same, everywhere, plain, run};
 use halfbyte_cpu_kernels::{
     Error, Isa, Matrix, PackedMatrix, Weights, gemm_f32, gemm_f32_each, gemm_int8, gemm_int8_each, reference,
@@ -9,7 +10,7 @@ use halfbyte_q8::Activations;
 fn formats() -> impl Iterator<Item = Format> {
     INT8.into_iter()
         .chain(FLOAT_ONLY)
-        .filter(|format| !matches!(format, Format::Q4K | Format::Q6K | Format::Affine8(..)))
+        .filter(|format| !matches!(format, Format::Ggml(_) | Format::Affine8(..)))
 }
 
 /// Rows short of a panel, one and a bit; an odd and an even number of groups.
@@ -111,7 +112,7 @@ fn the_table_of_formats_is_true() {
         let packed = PackedMatrix::new(plain(), &w);
         let info = Weights::formats()
             .find(|info| {
-                info.int8 == multiplies(&w) && info.packs == packed.is_ok() && is_name(info.name, format)
+                info.int8 == multiplies(&w) && info.packs == packed.is_ok() && info.name == format.name()
             })
             .unwrap_or_else(|| panic!("no entry for {format:?}"));
         assert_eq!((w.supports_int8(), w.supports_packing()), (info.int8, info.packs), "{format:?}");
@@ -124,30 +125,11 @@ fn the_table_of_formats_is_true() {
     assert!(Weights::formats().all(|info| names.contains(&info.name)), "an entry that no test format has");
 }
 
-/// Whether the table calls `format` so.
-fn is_name(name: &str, format: Format) -> bool {
-    name == match format {
-        Format::F32 => "F32",
-        Format::F16 => "F16",
-        Format::Bf16 => "BF16",
-        Format::Q8_0 => "Q8_0",
-        Format::Q4_0 => "Q4_0",
-        Format::Q4_1 => "Q4_1",
-        Format::Affine(..) => "MLX affine 4-bit",
-        Format::Affine8(..) => "MLX affine 8-bit",
-        Format::Q4K => "Q4_K",
-        Format::Q6K => "Q6_K",
-    }
-}
-
 #[test]
 fn refusals_name_the_weights() {
     let supported = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, MLX affine 4-bit";
-    for (format, name) in [
-        (Format::Q4K, "Q4_K"),
-        (Format::Q6K, "Q6_K"),
-        (Format::Affine8(64, Parameter::F16), "MLX affine 8-bit"),
-    ] {
+    for format in [Format::Ggml(Ggml::Q4K), Format::Ggml(Ggml::Iq2Xxs), Format::Affine8(64, Parameter::F16)] {
+        let name = format.name();
         let stored = format.random(1, 256, &mut Rng(1));
         let w = stored.rows(0, 1, 256);
         assert!(!w.supports_packing());

@@ -1,5 +1,6 @@
 //! Wrong arguments: the message names what was expected and what came, and nothing is written.
 
+use crate::ggml::Ggml;
 use crate::support::{FLOAT_ONLY, Format, Parameter, Rng, Stored, plain};
 use halfbyte_cpu_kernels::{
     Affine, Error, Isa, Matrix, Parameters, RopeOrder, RopeTable, Weights, add_assign, gemm_f32, gemm_int8,
@@ -28,10 +29,8 @@ fn weights(format: Format, rows: usize, cols: usize) -> Stored {
 
 #[test]
 fn int8_kernels_name_the_weights_they_do_not_multiply() {
-    let affine = "MLX affine 8-bit";
-    for (format, name) in
-        FLOAT_ONLY.into_iter().zip(["F32", "F16", "BF16", "Q4_K", "Q6_K", affine, affine, affine])
-    {
+    for format in FLOAT_ONLY {
+        let name = format.name();
         let stored = weights(format, 2, 256);
         let w = stored.rows(0, 2, 256);
         assert!(!w.supports_int8());
@@ -78,7 +77,9 @@ fn matrices_check_groups_and_lengths() {
     fn message(weights: Weights<'_>, rows: usize, cols: usize) -> String {
         Matrix::new(weights, rows, cols).unwrap_err().to_string()
     }
-    for (format, cols) in [(Format::Q8_0, 48), (Format::Q4_0, 48), (Format::Q4_1, 48), (Format::Q4K, 384)] {
+    for (format, cols) in
+        [(Format::Q8_0, 48), (Format::Q4_0, 48), (Format::Q4_1, 48), (Format::Ggml(Ggml::Q4K), 384)]
+    {
         let stored = weights(format, 1, 256);
         let w = stored.rows(0, 1, 256).weights();
         assert_eq!(
@@ -132,8 +133,8 @@ fn matrices_know_their_bytes() {
     assert_eq!(bytes(Format::Affine(64, Parameter::F16), 128), 2 * (64 + 2 * 2 * 2));
     assert_eq!(bytes(Format::Affine(32, Parameter::F32), 128), 2 * (64 + 2 * 4 * 4));
     assert_eq!(bytes(Format::Affine8(64, Parameter::Bf16), 128), 2 * (128 + 2 * 2 * 2));
-    assert_eq!(bytes(Format::Q4K, 256), 2 * 144);
-    assert_eq!(bytes(Format::Q6K, 256), 2 * 210);
+    assert_eq!(bytes(Format::Ggml(Ggml::Q4K), 256), 2 * 144);
+    assert_eq!(bytes(Format::Ggml(Ggml::Mxfp4), 64), 2 * 2 * 17);
 }
 
 #[test]

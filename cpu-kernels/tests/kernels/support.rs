@@ -1,8 +1,8 @@
 //! What the tests share: numbers from a seed, weights of every format, pools, and the comparison of bits.
 
+use crate::ggml::{Blocks, Ggml};
 use half::{bf16, f16};
 use halfbyte_cpu_kernels::{Affine, Context, Isa, Matrix, Parameters, Weights};
-use halfbyte_q4::k_quants::{BlockQ4K, BlockQ6K};
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
 use halfbyte_q8::BlockQ8_0;
 pub(crate) use halfbyte_testing::Rng;
@@ -116,8 +116,7 @@ pub(crate) enum Format {
     Q4_1,
     Affine(usize, Parameter),
     Affine8(usize, Parameter),
-    Q4K,
-    Q6K,
+    Ggml(Ggml),
 }
 
 /// What the int8 kernels multiply.
@@ -137,16 +136,20 @@ pub(crate) const INT8: [Format; 12] = [
 ];
 
 /// What only the f32 kernels multiply.
-pub(crate) const FLOAT_ONLY: [Format; 8] = [
-    Format::F32,
-    Format::F16,
-    Format::Bf16,
-    Format::Q4K,
-    Format::Q6K,
-    Format::Affine8(32, Parameter::F32),
-    Format::Affine8(64, Parameter::F16),
-    Format::Affine8(128, Parameter::Bf16),
-];
+pub(crate) const FLOAT_ONLY: [Format; 6 + Ggml::ALL.len()] = {
+    let mut formats = [Format::F32; 6 + Ggml::ALL.len()];
+    formats[1] = Format::F16;
+    formats[2] = Format::Bf16;
+    formats[3] = Format::Affine8(32, Parameter::F32);
+    formats[4] = Format::Affine8(64, Parameter::F16);
+    formats[5] = Format::Affine8(128, Parameter::Bf16);
+    let mut i = 0;
+    while i < Ggml::ALL.len() {
+        formats[6 + i] = Format::Ggml(Ggml::ALL[i]);
+        i += 1;
+    }
+    formats
+};
 
 /// One of `from`, where all affine formats together count as two.
 pub(crate) fn any_format(from: &[Format]) -> impl Strategy<Value = Format> + use<> {
@@ -155,13 +158,28 @@ pub(crate) fn any_format(from: &[Format]) -> impl Strategy<Value = Format> + use
 }
 
 impl Format {
+    /// The name that messages use.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "F32",
+            Self::F16 => "F16",
+            Self::Bf16 => "BF16",
+            Self::Q8_0 => "Q8_0",
+            Self::Q4_0 => "Q4_0",
+            Self::Q4_1 => "Q4_1",
+            Self::Affine(..) => "MLX affine 4-bit",
+            Self::Affine8(..) => "MLX affine 8-bit",
+            Self::Ggml(format) => format.name(),
+        }
+    }
+
     /// Weights that come together.
     pub(crate) fn group(self) -> usize {
         match self {
             Self::F32 | Self::F16 | Self::Bf16 => 1,
             Self::Q8_0 | Self::Q4_0 | Self::Q4_1 => 32,
             Self::Affine(group, _) | Self::Affine8(group, _) => group,
-            Self::Q4K | Self::Q6K => 256,
+            Self::Ggml(format) => format.group(),
         }
     }
 
@@ -213,24 +231,7 @@ impl Format {
                     group,
                 }
             }
-            Self::Q4K => {
-                let mut block = || BlockQ4K {
-                    d: half(scale(rng) / 64.0),
-                    dmin: half(min(rng) / 64.0),
-                    scales: from_fn(|_| byte(rng)),
-                    codes: from_fn(|_| byte(rng)),
-                };
-                Stored::Q4K((0..n).map(|_| block()).collect())
-            }
-            Self::Q6K => {
-                let mut block = || BlockQ6K {
-                    low: from_fn(|_| byte(rng)),
-                    high: from_fn(|_| byte(rng)),
-                    scales: from_fn(|_| byte(rng) as i8),
-                    d: half(scale(rng) / 64.0),
-                };
-                Stored::Q6K((0..n).map(|_| block()).collect())
-            }
+            Self::Ggml(format) => Stored::Ggml(format.build(n, rng, scale, min, byte)),
         }
     }
 }
@@ -245,8 +246,7 @@ pub(crate) enum Stored {
     Q4_0(Vec<BlockQ4_0>),
     Q4_1(Vec<BlockQ4_1>),
     Affine { bits: usize, codes: Vec<u32>, scales: StoredParameters, biases: StoredParameters, group: usize },
-    Q4K(Vec<BlockQ4K>),
-    Q6K(Vec<BlockQ6K>),
+    Ggml(Blocks),
 }
 
 /// Scales or biases that own their memory.
@@ -293,8 +293,7 @@ impl Stored {
                 scales: scales.slice(at / group, n / group),
                 biases: biases.slice(at / group, n / group),
             }),
-            Self::Q4K(v) => Weights::Q4K(&v[at / 256..][..n / 256]),
-            Self::Q6K(v) => Weights::Q6K(&v[at / 256..][..n / 256]),
+            Self::Ggml(blocks) => blocks.weights(at, n),
         };
         Matrix::new(weights, rows, cols).unwrap()
     }

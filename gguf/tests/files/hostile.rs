@@ -221,7 +221,7 @@ fn sizes_that_wrap() {
 #[test]
 fn tensor_types() {
     // A type that this crate does not know: the tensor is listed, by its number or its former name.
-    for (id, name) in [(42, "id 42"), (4, "Q4_2"), (31, "Q4_0_4_4"), (u32::MAX, "id 4294967295")] {
+    for (id, name) in [(43, "id 43"), (4, "Q4_2"), (31, "Q4_0_4_4"), (u32::MAX, "id 4294967295")] {
         let gguf = Gguf::from_vec(tensors(&[("t", &[33, 2], id, 0), ("u", &[4], 0, 32)], 64).0).unwrap();
         let info = gguf.tensor("t").unwrap();
         assert_eq!((info.ty, &*info.ty.to_string()), (TensorType::Unknown(id), name));
@@ -234,12 +234,12 @@ fn tensor_types() {
         assert_eq!(error.to_string(), message);
     }
     // Its dimensions and the place where it starts are checked.
-    tensors(&[("t", &[1 << 40, 1 << 40], 42, 0)], 64).refused(
-        "tensor \"t\" with dimensions 1099511627776 x 1099511627776 and type id 42: its size overflows",
+    tensors(&[("t", &[1 << 40, 1 << 40], 43, 0)], 64).refused(
+        "tensor \"t\" with dimensions 1099511627776 x 1099511627776 and type id 43: its size overflows",
     );
-    tensors(&[("t", &[32], 42, 64)], 64)
+    tensors(&[("t", &[32], 43, 64)], 64)
         .refused("tensor \"t\" takes 1 bytes at offset 64 of the tensor data, which has 64 bytes");
-    tensors(&[("t", &[32], 42, 0), ("u", &[4], 0, 0)], 64)
+    tensors(&[("t", &[32], 43, 0), ("u", &[4], 0, 0)], 64)
         .refused("tensor \"u\" starts at offset 0, inside \"t\": expected 1 or more");
     let gguf = Gguf::from_vec(tensors(&[("t", &[256], 17, 0)], 74).0).unwrap();
     let info = gguf.tensor("t").unwrap();

@@ -28,10 +28,6 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-pub(crate) fn unhex(hex: &str) -> Vec<u8> {
-    (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect()
-}
-
 /// A block that no quantizer writes, to find unwritten output.
 pub(crate) const POISON_0: BlockQ4_0 = BlockQ4_0 { scale: f16::NAN, codes: [0xa5; 16] };
 /// The same for Q4_1.

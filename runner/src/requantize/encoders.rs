@@ -3,6 +3,11 @@
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 use halfbyte_cpu_kernels::{Context, quantize_q4_0_fit};
+use halfbyte_gguf::TensorType;
+use halfbyte_k_quants::{
+    Block, BlockIq4Nl, BlockIq4Xs, BlockMxfp4, BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5_0, BlockQ5_1, BlockQ5K,
+    BlockQ6K, Fit, quantize_row, quantize_row_weighted,
+};
 use halfbyte_q4::gptq::{Factor, Scales, q4_0_rows, q4_1_rows};
 use halfbyte_q4::{
     BlockQ4_0, BlockQ4_1, q4_1_row, q4_1_row_weighted, q4_row_fit_weighted, q4_row_optimal,
@@ -18,6 +23,8 @@ pub(crate) struct Encoder {
     pub(crate) file_type: u32,
     /// How the parameters of a group can be chosen, the usual one first; empty where there is no choice.
     pub(crate) methods: &'static [Method],
+    /// The type that takes its place where rows are not whole blocks, by llama.cpp's rule.
+    pub(crate) fallback: Option<TensorType>,
     /// The magnitude up to which any weight can be held.
     pub(crate) limit: fn(Option<Method>) -> f32,
     /// Appends a row of whole blocks. Returns how many groups had no importance and were quantized with equal ones.
@@ -47,6 +54,7 @@ const F16_MAX: f32 = f16::MAX.to_f32_const();
 pub(crate) static F32: Encoder = Encoder {
     file_type: 0,
     methods: &[],
+    fallback: None,
     limit: |_| f32::MAX,
     encode: |row, bytes| {
         bytes.extend_from_slice(bytemuck::cast_slice(row.weights));
@@ -59,6 +67,7 @@ pub(crate) static F32: Encoder = Encoder {
 pub(crate) static F16: Encoder = Encoder {
     file_type: 1,
     methods: &[],
+    fallback: None,
     limit: |_| F16_MAX,
     encode: |row, bytes| {
         for (index, &value) in row.weights.iter().enumerate() {
@@ -77,6 +86,7 @@ pub(crate) static F16: Encoder = Encoder {
 pub(crate) static BF16: Encoder = Encoder {
     file_type: 32,
     methods: &[],
+    fallback: None,
     limit: |_| bf16::MAX.to_f32(),
     encode: |row, bytes| {
         for (index, &value) in row.weights.iter().enumerate() {
@@ -95,9 +105,10 @@ pub(crate) static BF16: Encoder = Encoder {
 pub(crate) static Q8_0: Encoder = Encoder {
     file_type: 7,
     methods: &[],
+    fallback: None,
     limit: |_| 127.0 * F16_MAX,
     encode: |row, bytes| {
-        append_blocks::<BlockQ8_0, _, _>(bytes, row.weights.len(), |blocks| {
+        append_blocks::<BlockQ8_0, _, _>(bytes, row.weights.len() / 32, |blocks| {
             halfbyte_q8::quantize_row(row.weights, blocks)
         })?;
         Ok(0)
@@ -109,9 +120,10 @@ pub(crate) static Q8_0: Encoder = Encoder {
 pub(crate) static Q4_0: Encoder = Encoder {
     file_type: 2,
     methods: &[Method::Fit, Method::Max, Method::Max7, Method::Optimal, Method::Gptq],
+    fallback: None,
     limit: |method| if method == Some(Method::Max7) { 7.0 * F16_MAX } else { 8.0 * F16_MAX },
     encode: |row, bytes| {
-        Ok(append_blocks(bytes, row.weights.len(), |blocks: &mut [BlockQ4_0]| {
+        Ok(append_blocks(bytes, row.weights.len() / 32, |blocks: &mut [BlockQ4_0]| {
             let x = row.weights;
             match (row.method, row.importance) {
                 (Some(Method::Max7), _) => halfbyte_q4::q4_row(x, blocks).map(|()| 0),
@@ -126,7 +138,7 @@ pub(crate) static Q4_0: Encoder = Encoder {
         })?)
     },
     compensate: Some(|factor, x, scales, bytes| {
-        append_blocks(bytes, x.len(), |blocks: &mut [BlockQ4_0]| {
+        append_blocks(bytes, x.len() / 32, |blocks: &mut [BlockQ4_0]| {
             q4_0_rows(factor, x, scales, blocks).map(|_| ())
         })
     }),
@@ -137,9 +149,10 @@ pub(crate) static Q4_0: Encoder = Encoder {
 pub(crate) static Q4_1: Encoder = Encoder {
     file_type: 3,
     methods: &[Method::Max, Method::Fit, Method::Gptq],
+    fallback: None,
     limit: |_| F16_MAX,
     encode: |row, bytes| {
-        Ok(append_blocks(bytes, row.weights.len(), |blocks: &mut [BlockQ4_1]| {
+        Ok(append_blocks(bytes, row.weights.len() / 32, |blocks: &mut [BlockQ4_1]| {
             let x = row.weights;
             match (row.method, row.importance) {
                 (Some(Method::Max), _) => q4_1_row(x, blocks).map(|()| 0),
@@ -149,19 +162,65 @@ pub(crate) static Q4_1: Encoder = Encoder {
         })?)
     },
     compensate: Some(|factor, x, scales, bytes| {
-        append_blocks(bytes, x.len(), |blocks: &mut [BlockQ4_1]| {
+        append_blocks(bytes, x.len() / 32, |blocks: &mut [BlockQ4_1]| {
             q4_1_rows(factor, x, scales, blocks).map(|_| ())
         })
     }),
 };
 
-/// Appends what `quantize` makes of the blocks `B` of 32 weights of a row of `weights`, and returns what it returns.
+/// Makes encoders of the types that `halfbyte-k-quants` quantizes.
+macro_rules! fitted {
+    ($($(#[$docs:meta])* $name:ident: $block:ty, $file_type:literal, $fallback:expr;)*) => {
+        $($(#[$docs])*
+        pub(crate) static $name: Encoder = Encoder {
+            file_type: $file_type,
+            methods: &[Method::Fit],
+            fallback: $fallback,
+            limit: |_| <$block as Fit>::LIMIT,
+            encode: |row, bytes| {
+                let blocks = row.weights.len() / <$block as Block>::WEIGHTS;
+                Ok(append_blocks(bytes, blocks, |blocks: &mut [$block]| match row.importance {
+                    None => quantize_row(row.weights, blocks).map(|()| 0),
+                    Some(importance) => {
+                        Ok(quantize_row_weighted(row.weights, importance, blocks)?.uniform_blocks)
+                    }
+                })?)
+            },
+            compensate: None,
+        };)*
+    };
+}
+
+fitted! {
+    /// 5 bits in groups of 32.
+    Q5_0: BlockQ5_0, 8, None;
+    /// 5 bits in groups of 32 with a minimum.
+    Q5_1: BlockQ5_1, 9, None;
+    /// 2 bits in super-blocks of 256.
+    Q2_K: BlockQ2K, 10, Some(TensorType::Q4_0);
+    /// 3 bits in super-blocks of 256.
+    Q3_K: BlockQ3K, 11, Some(TensorType::Q4_0);
+    /// 4 bits in super-blocks of 256.
+    Q4_K: BlockQ4K, 14, Some(TensorType::Q5_0);
+    /// 5 bits in super-blocks of 256.
+    Q5_K: BlockQ5K, 16, Some(TensorType::Q5_1);
+    /// 6 bits in super-blocks of 256.
+    Q6_K: BlockQ6K, 18, Some(TensorType::Q8_0);
+    /// 4 bits for uneven levels in groups of 32.
+    IQ4_NL: BlockIq4Nl, 25, None;
+    /// 4 bits for uneven levels in super-blocks of 256.
+    IQ4_XS: BlockIq4Xs, 30, Some(TensorType::IQ4_NL);
+    /// Floats of 4 bits in groups of 32.
+    MXFP4: BlockMxfp4, 38, None;
+}
+
+/// Appends what `quantize` makes of `blocks` blocks `B`, and returns what it returns.
 fn append_blocks<B: Pod, T, E>(
     bytes: &mut Vec<u8>,
-    weights: usize,
+    blocks: usize,
     quantize: impl FnOnce(&mut [B]) -> Result<T, E>,
 ) -> Result<T, E> {
-    let mut blocks = vec![<B as Zeroable>::zeroed(); weights / 32];
+    let mut blocks = vec![<B as Zeroable>::zeroed(); blocks];
     let result = quantize(&mut blocks)?;
     bytes.extend_from_slice(bytemuck::cast_slice(&blocks));
     Ok(result)

@@ -20,8 +20,9 @@ pub enum Method {
     /// The extremes of the group at the ends of the range, as in other GGUF writers:
     /// [`halfbyte_q4::q4_row_max`], [`halfbyte_q4::q4_1_row`].
     Max,
-    /// The best of some twenty least-squares fits, no group worse than by [`Method::Max`]:
-    /// [`quantize_q4_0_fit`](halfbyte_cpu_kernels::quantize_q4_0_fit), [`halfbyte_q4::q4_1_row_weighted`].
+    /// The best of many least-squares fits: [`quantize_q4_0_fit`](halfbyte_cpu_kernels::quantize_q4_0_fit) and
+    /// [`halfbyte_q4::q4_1_row_weighted`], by which no group is worse than by [`Method::Max`], and
+    /// [`halfbyte_k_quants::quantize_row_weighted`].
     Fit,
     /// The best scale there is: [`halfbyte_q4::q4_row_optimal`].
     Optimal,
@@ -51,7 +52,7 @@ impl Method {
         match self {
             Self::Max7 => "each group's biggest weight divided by 7",
             Self::Max => "the extremes of a group at the ends of the range, as other programs do",
-            Self::Fit => "twenty tries a group, the one with the least squared error",
+            Self::Fit => "many scales tried, those with the least squared error",
             Self::Optimal => "the least squared error there is; some ten times slower",
             Self::Gptq => {
                 "weights rounded so that errors cancel in the outputs that a text gives; minutes, and by far the best"
@@ -145,6 +146,20 @@ impl Encoding {
     pub fn weighted(self) -> Self {
         let mut usual = self.methods().iter().copied();
         Self { method: usual.find(|method| method.takes_importance()).or(self.method), ..self }
+    }
+
+    /// The type that rows of `len` weights get: this one or, where they are not whole blocks of it, the one that llama.cpp
+    /// takes in its place, if there is one.
+    #[must_use]
+    pub fn for_rows(self, len: usize) -> Self {
+        if len.is_multiple_of(self.ty.block_len()) {
+            return self;
+        }
+        let other = self.encoder.fallback.and_then(|ty| Self::new(ty).ok());
+        other.map_or(self, |other| match self.method {
+            Some(method) => other.with_closest_method(method),
+            None => other,
+        })
     }
 
     /// The type in the file.
@@ -318,9 +333,30 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_are_no_super_blocks_get_llama_cpps_types() {
+        let at = |name: &str, len| Encoding::from_str(name).unwrap().for_rows(len).to_string();
+        for (name, other) in [
+            ("q2_k", "q4_0:fit"),
+            ("q3_k", "q4_0:fit"),
+            ("q4_k", "q5_0:fit"),
+            ("q5_k", "q5_1:fit"),
+            ("q6_k", "q8_0"),
+            ("iq4_xs", "iq4_nl:fit"),
+        ] {
+            assert_eq!(at(name, 576), other);
+            assert_eq!(at(name, 512), format!("{name}:fit"));
+        }
+        assert_eq!(at("q4_0:max", 33), "q4_0:max");
+    }
+
+    #[test]
     fn what_there_is_not_is_refused() {
         let error = |text: &str| Encoding::from_str(text).unwrap_err().to_string();
-        assert_eq!(error("q4_k"), "\"q4_k\" is not a type: expected one of f32, f16, bf16, q8_0, q4_0, q4_1");
+        assert_eq!(
+            error("iq2_xs"),
+            "\"iq2_xs\" is not a type: expected one of f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, \
+             q5_k, q6_k, iq4_nl, iq4_xs, mxfp4"
+        );
         assert_eq!(error("q8_0:fit"), "\"fit\" is no method for q8_0: expected none");
         assert_eq!(
             error("q4_0:"),

@@ -91,6 +91,9 @@ pub enum EncodeError {
     /// Refused by the 8-bit quantizer.
     #[error(transparent)]
     Q8(#[from] halfbyte_q8::Error),
+    /// Refused by a quantizer of ggml's other types.
+    #[error(transparent)]
+    KQuants(#[from] halfbyte_k_quants::Error),
     /// Larger than the largest half-precision number.
     #[error("weight {index} of the row is {value}, f16 ends at 65504")]
     F16 {

@@ -26,8 +26,8 @@ pub struct Keep {
 /// A model and the new type of each of its tensors.
 ///
 /// A tensor of one dimension (norm, bias, rope factors) stays as it is, byte for byte and whatever it holds. Every
-/// other one gets the plan's format or that of the last [`Keep`] that matches; if it has the type already, it is
-/// copied and loses nothing.
+/// other one gets the plan's format or that of the last [`Keep`] that matches, or what takes its place for the length of
+/// its rows ([`Encoding::for_rows`]); if it has the type already, it is copied and loses nothing.
 #[derive(Debug)]
 pub struct Plan<'a> {
     pub(super) source: &'a dyn Source,
@@ -81,7 +81,7 @@ impl<'a> Plan<'a> {
                 continue;
             }
             let kept = keep.iter().rev().find(|keep| matches(&keep.pattern, &info.name));
-            let encoding = kept.map_or(encoding, |keep| keep.encoding);
+            let encoding = kept.map_or(encoding, |keep| keep.encoding).for_rows(info.row_len());
             let ty = encoding.tensor_type();
             if !info.row_len().is_multiple_of(ty.block_len()) {
                 let (expected, got) = (ty.block_len(), info.row_len());
@@ -124,6 +124,12 @@ impl<'a> Plan<'a> {
     /// Lets weights beyond the range of a type be replaced by the end of the range. Without this they are an error.
     pub fn saturate(&mut self) {
         self.saturate = true;
+    }
+
+    /// Sets llama.cpp's number for the file (`general.file_type`), where the file is more than one type: a
+    /// [`Mix`](super::Mix).
+    pub fn set_file_type(&mut self, file_type: u32) {
+        self.metadata.set("general.file_type", file_type);
     }
 
     /// The magnitude at which weights are cut off when they are written as `encoding`, if they are cut off.

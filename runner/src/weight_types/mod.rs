@@ -11,7 +11,7 @@
 //!
 //! let q4_0 = WeightType::of(TensorType::Q4_0).expect("in the table");
 //! assert!(q4_0.int8() && q4_0.packs());
-//! assert!(WeightType::of(TensorType::IQ2_XS).is_none());
+//! assert!(WeightType::of(TensorType::I32).is_none());
 //! ```
 
 #[cfg(feature = "cuda")]
@@ -89,8 +89,28 @@ static TABLE: &[WeightType] = table! {
     Q8_0:       blocks!(Q8_0),    Some(upload::q8_0),     Some(&encoders::Q8_0);
     Q4_0:       blocks!(Q4_0),    Some(upload::q4_0),     Some(&encoders::Q4_0);
     Q4_1:       blocks!(Q4_1),    Some(upload::q4_1),     Some(&encoders::Q4_1);
-    Q4_K:       blocks!(Q4K),     None,                   None;
-    Q6_K:       blocks!(Q6K),     None,                   None;
+    Q5_0:       blocks!(Q5_0),    None,                   Some(&encoders::Q5_0);
+    Q5_1:       blocks!(Q5_1),    None,                   Some(&encoders::Q5_1);
+    Q2_K:       blocks!(Q2K),     None,                   Some(&encoders::Q2_K);
+    Q3_K:       blocks!(Q3K),     None,                   Some(&encoders::Q3_K);
+    Q4_K:       blocks!(Q4K),     None,                   Some(&encoders::Q4_K);
+    Q5_K:       blocks!(Q5K),     None,                   Some(&encoders::Q5_K);
+    Q6_K:       blocks!(Q6K),     None,                   Some(&encoders::Q6_K);
+    IQ1_S:      blocks!(Iq1S),    None,                   None;
+    IQ1_M:      blocks!(Iq1M),    None,                   None;
+    IQ2_XXS:    blocks!(Iq2Xxs),  None,                   None;
+    IQ2_XS:     blocks!(Iq2Xs),   None,                   None;
+    IQ2_S:      blocks!(Iq2S),    None,                   None;
+    IQ3_XXS:    blocks!(Iq3Xxs),  None,                   None;
+    IQ3_S:      blocks!(Iq3S),    None,                   None;
+    IQ4_NL:     blocks!(Iq4Nl),   None,                   Some(&encoders::IQ4_NL);
+    IQ4_XS:     blocks!(Iq4Xs),   None,                   Some(&encoders::IQ4_XS);
+    TQ1_0:      blocks!(Tq1_0),   None,                   None;
+    TQ2_0:      blocks!(Tq2_0),   None,                   None;
+    MXFP4:      blocks!(Mxfp4),   None,                   Some(&encoders::MXFP4);
+    NVFP4:      blocks!(Nvfp4),   None,                   None;
+    Q1_0:       blocks!(Q1_0),    None,                   None;
+    Q2_0:       blocks!(Q2_0),    None,                   None;
     MLX4_G32:   affine(4, 32),    Some(upload::affine),   None;
     MLX4_G64:   affine(4, 64),    Some(upload::affine),   None;
     MLX4_G128:  affine(4, 128),   Some(upload::affine),   None;
@@ -248,10 +268,12 @@ mod tests {
 
     #[test]
     fn types_without_an_entry_are_refused_by_name() {
-        let info = TensorInfo::new("t", TensorType::IQ2_XS, &[256]).unwrap();
+        let info = TensorInfo::new("t", TensorType::Q8_K, &[256]).unwrap();
         assert_eq!(
-            block_weights(&info, &[0; 74]).unwrap_err().to_string(),
-            "tensor \"t\" has type IQ2_XS; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q4_K, Q6_K"
+            block_weights(&info, &[0; 292]).unwrap_err().to_string(),
+            "tensor \"t\" has type Q8_K; supported: F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, \
+             Q6_K, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS, IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0, MXFP4, NVFP4, Q1_0, \
+             Q2_0"
         );
     }
 

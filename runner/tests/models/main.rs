@@ -15,6 +15,7 @@ mod checkpoints;
 mod descriptions;
 mod embedded_model;
 mod generate;
+mod ggml_types;
 #[cfg(feature = "hub")]
 mod hub;
 #[cfg(feature = "hub")]

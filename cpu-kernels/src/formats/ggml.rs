@@ -1,0 +1,48 @@
+//! The blocks of `halfbyte-k-quants`, which are read by dequantizing.
+
+use super::{Block, FormatInfo};
+use crate::simd::Simd;
+use halfbyte_k_quants::{self as k_quants, *};
+
+/// Makes formats of blocks of `halfbyte-k-quants`.
+macro_rules! dequantized {
+    ($($block:ident,)*) => {
+        $(impl Block for $block {
+            const INFO: FormatInfo =
+                FormatInfo { name: <Self as k_quants::Block>::NAME, int8: false, packs: false };
+            const WEIGHTS: usize = <Self as k_quants::Block>::WEIGHTS;
+
+            #[inline(always)]
+            fn decode<S: Simd>(_: S, blocks: &[Self], out: &mut [f32]) {
+                for (block, y) in blocks.iter().zip(out.chunks_exact_mut(<Self as Block>::WEIGHTS)) {
+                    y.copy_from_slice(&k_quants::Block::dequantize(block));
+                }
+            }
+        })*
+    };
+}
+
+dequantized! {
+    BlockQ5_0,
+    BlockQ5_1,
+    BlockQ2K,
+    BlockQ3K,
+    BlockQ4K,
+    BlockQ5K,
+    BlockQ6K,
+    BlockIq4Nl,
+    BlockIq4Xs,
+    BlockMxfp4,
+    BlockNvfp4,
+    BlockIq1S,
+    BlockIq1M,
+    BlockIq2Xxs,
+    BlockIq2Xs,
+    BlockIq2S,
+    BlockIq3Xxs,
+    BlockIq3S,
+    BlockTq1_0,
+    BlockTq2_0,
+    BlockQ1_0,
+    BlockQ2_0,
+}
