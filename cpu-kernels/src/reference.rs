@@ -133,6 +133,25 @@ fn packed(w: &Panels, row: usize, col: usize) -> (f64, f64, f64) {
         ParameterType::F16 => f16::from_ne_bytes([bytes[at], bytes[at + 1]]).to_f64(),
         ParameterType::Bf16 => bf16::from_ne_bytes([bytes[at], bytes[at + 1]]).to_f64(),
     };
+    let (row_panel, lane, group, input) = (row / 16, row % 16, col / 32, col % 32);
+    let grouped = match w.kind() {
+        Kind::Bytes(_) => Some((1, false)),
+        Kind::BytesMin(_) => Some((1, true)),
+        Kind::Halves(_) => Some((2, false)),
+        Kind::HalvesMin(_) => Some((2, true)),
+        _ => None,
+    };
+    if let Some((scales, min)) = grouped {
+        // Lines of 64 bytes: two groups' parameters, then eight lines of codes for each group.
+        let a_group = scales * if min { 2 } else { 1 };
+        let groups = w.cols() / 32;
+        let panel = (groups.div_ceil(2) * 2 * a_group + groups * 8) * 64;
+        let unit = row_panel * panel + group / 2 * (2 * a_group + 16) * 64;
+        let line = group % 2 * a_group + input / 16 * (scales - 1);
+        let float = |line: usize| number(ParameterType::F32, unit + line * 64 + lane * 4);
+        let code = bytes[unit + (2 * a_group + group % 2 * 8 + input / 4) * 64 + lane * 4 + input % 4];
+        return (float(line), f64::from(code.cast_signed()), if min { float(line + scales) } else { 0.0 });
+    }
     let half = ParameterType::F16;
     // Bytes of a group's codes; groups of a unit and that share parameters; types of scale and minimum.
     let (codes, unit, share, scale, min) = match w.kind() {
@@ -140,15 +159,14 @@ fn packed(w: &Panels, row: usize, col: usize) -> (f64, f64, f64) {
         Kind::Q4_0(_) => (256, 2, 1, half, None),
         Kind::Q4_1(_) => (256, 2, 1, half, Some(half)),
         Kind::Affine4(a) => (256, a.share.max(2), a.share, a.scales, Some(a.biases)),
-        Kind::F32 | Kind::F16 | Kind::Bf16 => unreachable!("floats have no codes"),
+        other => unreachable!("{other:?} was read above, or has no codes"),
     };
     let sets = unit / share;
     let scales = sets * 16 * scale.size();
     let parameters = (scales + min.map_or(0, |min| sets * 16 * min.size())).next_multiple_of(64);
     let groups = w.cols() / 32;
     let panel = groups.div_ceil(unit) * parameters + groups * codes;
-    let (group, lane, input) = (col / 32, row % 16, col % 32);
-    let start = row / 16 * panel + group / unit * (parameters + unit * codes);
+    let start = row_panel * panel + group / unit * (parameters + unit * codes);
     let (k, set) = (group % unit, group % unit / share);
     let d = number(scale, start + (set * 16 + lane) * scale.size());
     let m = min.map_or(0.0, |min| number(min, start + scales + (set * 16 + lane) * min.size()));
@@ -167,6 +185,10 @@ fn magnitude(w: &Matrix<'_>, row: usize, col: usize) -> f64 {
     let i = row * w.cols() + col;
     let min = match w.weights() {
         Weights::Q4_1(b) => b[i / 32].min.to_f64(),
+        Weights::Q5_1(b) => b[i / 32].min.to_f64(),
+        Weights::Q2K(b) => k_quants::q2_k_min(&b[i / 256], i % 256),
+        Weights::Q4K(b) => k_quants::min(b[i / 256].dmin, &b[i / 256].scales, i % 256),
+        Weights::Q5K(b) => k_quants::min(b[i / 256].dmin, &b[i / 256].scales, i % 256),
         Weights::Affine(a) => parameter(a.biases, i / a.group),
         Weights::Packed(p) if !is_float(p) => packed(p, row, col).2,
         _ => 0.0,

@@ -93,7 +93,6 @@ macro_rules! formats {
     };
 }
 
-// Those from Q5_0 on are decoded before they are multiplied.
 formats! {
     /// Single precision.
     F32(&'a [f32]),
@@ -161,7 +160,8 @@ impl Weights<'_> {
     /// ```
     /// use halfbyte_cpu_kernels::Weights;
     /// let int8: Vec<&str> = Weights::formats().filter(|format| format.int8).map(|format| format.name).collect();
-    /// assert_eq!(int8, ["Q8_0", "Q4_0", "Q4_1", "MLX affine 4-bit"]);
+    /// assert_eq!(int8[..4], ["Q8_0", "Q4_0", "Q4_1", "MLX affine 4-bit"]);
+    /// assert!(int8.contains(&"Q4_K") && int8.contains(&"MXFP4"));
     /// ```
     pub fn formats() -> impl Iterator<Item = FormatInfo> {
         Self::INFOS.iter().copied().flatten().copied()

@@ -75,13 +75,33 @@ fn half_e4m3(byte: u8) -> f32 {
     }
 }
 
+impl BlockMxfp4 {
+    /// What the levels are multiplied by: half the power of two that the exponent stands for.
+    #[must_use]
+    pub fn unit(&self) -> f32 {
+        half_e8m0(self.exponent)
+    }
+}
+
+impl BlockNvfp4 {
+    /// What the levels of group `group` of 16 weights are multiplied by: half the number that its scale stands for.
+    ///
+    /// # Panics
+    ///
+    /// When `group >= 4`.
+    #[must_use]
+    pub fn unit(&self, group: usize) -> f32 {
+        half_e4m3(self.scales[group])
+    }
+}
+
 impl Block for BlockMxfp4 {
     const NAME: &'static str = "MXFP4";
     const WEIGHTS: usize = GROUP;
     type Weights = [f32; GROUP];
 
     fn dequantize(&self) -> [f32; GROUP] {
-        let d = half_e8m0(self.exponent);
+        let d = self.unit();
         std::array::from_fn(|i| d * level(self.codes[i % 16] >> (i / 16 * 4)))
     }
 }
@@ -94,7 +114,7 @@ impl Block for BlockNvfp4 {
     fn dequantize(&self) -> [f32; 64] {
         std::array::from_fn(|n| {
             let (group, i) = (n / 16, n % 16);
-            half_e4m3(self.scales[group]) * level(self.codes[8 * group + i % 8] >> (i / 8 * 4))
+            self.unit(group) * level(self.codes[8 * group + i % 8] >> (i / 8 * 4))
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Stored and packed rows to f32 rows.
 
-use super::group::{eight_bits, four_bits, four_bits_and_min};
+use super::group::{eight_bits, eight_bits_and_min, four_bits, four_bits_and_min};
 use super::source::{PackedFloats, Weight};
 use crate::matrix::Matrix;
 use crate::packed::{PanelKind, Panels, UseFloatPanels, UseInt8Panels};
@@ -80,7 +80,15 @@ impl<S: Simd> UseInt8Panels for DecodeCodes<'_, S> {
                 let d = s.to_array(format.scales(s, unit, k))[lane];
                 if F::CODE_LINES == 8 {
                     let codes: [u32; 8] = core::array::from_fn(|j| codes[j].0[lane]);
-                    eight_bits(s, d, bytemuck::cast_ref(&codes), y);
+                    let codes = bytemuck::cast_ref(&codes);
+                    let one = |v| s.to_array(v)[lane];
+                    let d = [d, one(format.second_scales(s, unit, k))];
+                    if F::MIN {
+                        let m = [one(format.minima(s, unit, k)), one(format.second_minima(s, unit, k))];
+                        eight_bits_and_min(s, d, m, codes, y);
+                    } else {
+                        eight_bits(s, d, codes, y);
+                    }
                     continue;
                 }
                 let codes: [u32; 4] = core::array::from_fn(|j| codes[j].0[lane]);

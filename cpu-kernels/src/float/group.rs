@@ -2,14 +2,25 @@
 
 use crate::simd::{LANES, Simd};
 
-/// A group of Q8_0: `w = d * q`.
+/// A group of 8-bit codes: `w = d * q`, with a scale for each half.
 #[inline(always)]
-pub(crate) fn eight_bits<S: Simd>(s: S, d: f32, codes: &[i8; 32], y: &mut [f32]) {
+pub(crate) fn eight_bits<S: Simd>(s: S, d: [f32; 2], codes: &[i8; 32], y: &mut [f32]) {
     for half in 0..2 {
         let codes = &codes[LANES * half..][..LANES];
         // SAFETY: `codes` holds 16 bytes.
         let q = unsafe { s.load_i8(codes.as_ptr()) };
-        s.store_slice(&mut y[LANES * half..], s.mul(s.splat(d), s.from_i32(q)));
+        s.store_slice(&mut y[LANES * half..], s.mul(s.splat(d[half]), s.from_i32(q)));
+    }
+}
+
+/// A group of 8-bit codes with minima: `w = d * q + m`, rounded once.
+#[inline(always)]
+pub(crate) fn eight_bits_and_min<S: Simd>(s: S, d: [f32; 2], m: [f32; 2], codes: &[i8; 32], y: &mut [f32]) {
+    for half in 0..2 {
+        let codes = &codes[LANES * half..][..LANES];
+        // SAFETY: `codes` holds 16 bytes.
+        let q = unsafe { s.load_i8(codes.as_ptr()) };
+        s.store_slice(&mut y[LANES * half..], s.fma(s.splat(d[half]), s.from_i32(q), s.splat(m[half])));
     }
 }
 

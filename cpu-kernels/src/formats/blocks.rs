@@ -14,7 +14,7 @@ impl Block for BlockQ8_0 {
     #[inline(always)]
     fn decode<S: Simd>(s: S, blocks: &[Self], out: &mut [f32]) {
         for (block, y) in blocks.iter().zip(out.chunks_exact_mut(32)) {
-            eight_bits(s, block.scale.to_f32(), &block.codes, y);
+            eight_bits(s, [block.scale.to_f32(); 2], &block.codes, y);
         }
     }
 

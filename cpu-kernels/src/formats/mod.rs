@@ -9,8 +9,10 @@ mod affine;
 mod blocks;
 mod floats;
 mod ggml;
+mod grouped;
 
 pub use affine::{Affine, Parameters};
+pub(crate) use grouped::{Group, GroupedBlock};
 
 use crate::error::{Error, check_len};
 use crate::float::Weight;

@@ -18,17 +18,20 @@
 //! Per group and row the dot product is exact in i32 (the offset of the codes is taken off there, from the sum
 //! of the activation codes); then one f32 fma by `scale * a`, and for formats with a minimum one more by
 //! `min * (a * sum)`. Even groups add to one accumulator and odd ones to another, and the two are added at the
-//! end. This order is the same for every ISA, thread count, batch and tile, and so are the bits.
+//! end. Formats with a scale for each 16 inputs do this for the first half of a group and then for the second. This order is
+//! the same for every ISA, thread count, batch and tile, and so are the bits.
 //!
 //! A panel is made by one 16 x 16 byte transposition a group: once by [`crate::PackedMatrix`], or in scratch memory for each
 //! product, from blocks as a file has them. Codes stay as stored: unsigned nibbles.
 
 mod pack;
+mod pack_groups;
 pub(crate) mod panel;
 mod tile;
 mod tokens;
 
 pub(crate) use pack::{AffineRows, PanelRows, Q4_0Rows, Q4_1Rows, Q8_0Rows};
+pub(crate) use pack_groups::GroupedRows;
 
 use crate::Context;
 use crate::error::{Error, check_len, check_shape};
@@ -43,7 +46,7 @@ use crate::weights::Weights;
 use core::ops::Range;
 use halfbyte_q8::Activations;
 use panel::PanelFormat;
-use tokens::{Tokens, with_tokens};
+use tokens::{Codes, Tokens, with_tokens};
 
 /// `y = W x` for one vector of integer activations: the decode step.
 ///
@@ -237,7 +240,7 @@ fn run<P: PanelSource, const N: usize>(
         return;
     }
     let zero_point = (P::Format::CODE_LINES == 4).then_some(P::Format::ZERO_POINT);
-    with_tokens(ctx, x, zero_point, |tokens| {
+    with_tokens(ctx, x, Codes { zero_point, halves: P::Format::HALVES }, |tokens| {
         share_panels(ctx.pool, &outputs, |i, range| {
             let (panels, output) = (matrices[i], outputs[i]);
             with_lines(Purpose::Weights, 2 * panels.format().panel_lines(x.groups()), |scratch| {

@@ -11,11 +11,16 @@
 //!         2 x 16 f16 minima      (2 lines)    and 16 inputs on in the high ones
 //! affine  scales, then biases, sixteen rows
 //!         after each other, as stored
+//! others  f32 scales of a group, or of its                                      as above
+//!         halves, then minima; then those
+//!         of the next group
 //! ```
 //!
 //! A unit is two groups of 32 inputs, or for affine groups of 128 inputs the four that share parameters, so that
 //! parameters of 16 bits fill lines too. A row's last unit has one group if the number of groups is odd. The
-//! bytes are as many as a file's, but for sixteen rows at the end of the matrix and half a line there.
+//! bytes are as many as a file's, but for sixteen rows at the end of the matrix and half a line there. Q4_K's panels are
+//! those of affine groups with f32 parameters, 6 bits a weight; the others, whose codes have more than 4 bits or stand for
+//! levels of 8 bits, take 9 to 12.
 
 use crate::formats::{Affine, Parameters};
 use crate::scratch::Line;
@@ -38,6 +43,21 @@ pub(crate) trait PanelFormat: Copy + Send + Sync {
     fn scales<S: Simd>(&self, s: S, unit: &[Line], k: usize) -> S::F32;
     /// The minima of group `k` of the unit; meaningless without [`Self::MIN`].
     fn minima<S: Simd>(&self, s: S, unit: &[Line], k: usize) -> S::F32;
+
+    /// Whether each half of a group, 16 inputs, has a scale and a minimum of its own. Only 8-bit codes may.
+    const HALVES: bool = false;
+
+    /// The scales of the second half of group `k`, with [`Self::HALVES`].
+    #[inline(always)]
+    fn second_scales<S: Simd>(&self, s: S, unit: &[Line], k: usize) -> S::F32 {
+        self.scales(s, unit, k)
+    }
+
+    /// The minima of the second half of group `k`, with [`Self::HALVES`].
+    #[inline(always)]
+    fn second_minima<S: Simd>(&self, s: S, unit: &[Line], k: usize) -> S::F32 {
+        self.minima(s, unit, k)
+    }
 
     /// Lines of a whole unit.
     #[inline(always)]
@@ -94,6 +114,81 @@ impl<const CODE_LINES: usize, const ZERO_POINT: i32, const MIN: bool> PanelForma
     #[inline(always)]
     fn minima<S: Simd>(&self, s: S, unit: &[Line], k: usize) -> S::F32 {
         if MIN { halves(s, &unit[1..2], k) } else { s.splat(0.0) }
+    }
+}
+
+/// Formats with f32 parameters for each group, or with `HALVES` for each half, in 8-bit codes. A line has sixteen
+/// parameters: the scales of a group, then, with `MIN`, its minima.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupPanel<const HALVES: bool, const MIN: bool> {}
+
+/// Panels of Q5_0, IQ4_NL, IQ4_XS and MXFP4.
+pub(crate) type BytesPanel = GroupPanel<false, false>;
+/// Panels of Q5_1 and Q5_K.
+pub(crate) type BytesMinPanel = GroupPanel<false, true>;
+/// Panels of Q3_K, Q6_K and NVFP4.
+pub(crate) type HalvesPanel = GroupPanel<true, false>;
+/// Panels of Q2_K.
+pub(crate) type HalvesMinPanel = GroupPanel<true, true>;
+
+impl<const HALVES: bool, const MIN: bool> GroupPanel<HALVES, MIN> {
+    /// Lines of scales of a group.
+    const SCALES: usize = 1 + HALVES as usize;
+    /// Lines of parameters of a group.
+    const PARAMETERS: usize = Self::SCALES * (1 + MIN as usize);
+
+    /// Sixteen parameters: line `line` of group `k`.
+    #[inline(always)]
+    fn parameters<S: Simd>(s: S, unit: &[Line], k: usize, line: usize) -> S::F32 {
+        s.load_slice(bytemuck::cast_slice(&unit[k * Self::PARAMETERS + line].0))
+    }
+}
+
+impl<const HALVES: bool, const MIN: bool> PanelFormat for GroupPanel<HALVES, MIN> {
+    const CODE_LINES: usize = 8;
+    const ZERO_POINT: i32 = 0;
+    const MIN: bool = MIN;
+    const HALVES: bool = HALVES;
+
+    #[inline(always)]
+    fn unit_groups(&self) -> usize {
+        2
+    }
+    #[inline(always)]
+    fn parameter_lines(&self) -> usize {
+        2 * Self::PARAMETERS
+    }
+    #[inline(always)]
+    fn scales<S: Simd>(&self, s: S, unit: &[Line], k: usize) -> S::F32 {
+        Self::parameters(s, unit, k, 0)
+    }
+    #[inline(always)]
+    fn minima<S: Simd>(&self, s: S, unit: &[Line], k: usize) -> S::F32 {
+        if MIN { Self::parameters(s, unit, k, Self::SCALES) } else { s.splat(0.0) }
+    }
+    #[inline(always)]
+    fn second_scales<S: Simd>(&self, s: S, unit: &[Line], k: usize) -> S::F32 {
+        Self::parameters(s, unit, k, usize::from(HALVES))
+    }
+    #[inline(always)]
+    fn second_minima<S: Simd>(&self, s: S, unit: &[Line], k: usize) -> S::F32 {
+        if MIN { Self::parameters(s, unit, k, Self::SCALES + usize::from(HALVES)) } else { s.splat(0.0) }
+    }
+}
+
+/// A panel format whose groups are written one weight after the other.
+pub(crate) trait WriteGroups: PanelFormat {
+    /// Writes the parameters of lane `lane` of group `k`.
+    fn write_parameters(&self, unit: &mut [Line], k: usize, lane: usize, scales: [f32; 2], minima: [f32; 2]);
+}
+
+impl<const HALVES: bool, const MIN: bool> WriteGroups for GroupPanel<HALVES, MIN> {
+    fn write_parameters(&self, unit: &mut [Line], k: usize, lane: usize, scales: [f32; 2], minima: [f32; 2]) {
+        let lines = &mut unit[k * Self::PARAMETERS..][..Self::PARAMETERS];
+        let values = scales[..Self::SCALES].iter().chain(&minima[..Self::SCALES]);
+        for (line, value) in lines.iter_mut().zip(values) {
+            line.0[lane] = value.to_bits();
+        }
     }
 }
 
@@ -193,5 +288,15 @@ impl PanelFormat for AffinePanel {
     #[inline(always)]
     fn minima<S: Simd>(&self, s: S, unit: &[Line], k: usize) -> S::F32 {
         self.biases.load(s, unit, self.biases_at(k))
+    }
+}
+
+impl WriteGroups for AffinePanel {
+    fn write_parameters(&self, unit: &mut [Line], k: usize, lane: usize, scales: [f32; 2], minima: [f32; 2]) {
+        debug_assert_eq!((self.scales, self.biases), (ParameterType::F32, ParameterType::F32));
+        let (scales_at, biases_at) = (self.scales_at(k), self.biases_at(k));
+        let words: &mut [u32] = bytemuck::cast_slice_mut(unit);
+        words[scales_at / 4 + lane] = scales[0].to_bits();
+        words[biases_at / 4 + lane] = minima[0].to_bits();
     }
 }

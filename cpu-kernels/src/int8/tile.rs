@@ -8,6 +8,7 @@ use crate::output::Output;
 use crate::scratch::Line;
 use crate::simd::{Kernel, Simd};
 use core::hint::black_box;
+use core::ops::Range;
 use halfbyte_q8::GROUP;
 
 /// A panel, the tokens to multiply it by, and where the products go.
@@ -133,6 +134,26 @@ fn add_group<S: Simd, F: PanelFormat, const T: usize>(
     x: Group<'_, T>,
     sums: &mut [S::F32; T],
 ) {
+    let parameters = [
+        (format.scales(s, unit, k), format.minima(s, unit, k)),
+        (format.second_scales(s, unit, k), format.second_minima(s, unit, k)),
+    ];
+    if F::HALVES {
+        for half in 0..2 {
+            let mut dots = [s.splat_i32(0); T];
+            for t in 0..T {
+                dots[t] = s.splat_i32(x.half(half, t).0.cast_signed());
+            }
+            let lines = 4 * half..4 * half + 4;
+            add_bytes(s, &codes[lines.clone()], lines.start, x, &mut dots);
+            add_high_bytes(s, F::CODE_LINES, codes, x, lines, &mut dots);
+            for t in 0..T {
+                let weighted = f32::from_bits(x.half(half, t).1);
+                add_dots::<S, F>(s, dots[t], parameters[half], x.word(SCALE, t), weighted, &mut sums[t]);
+            }
+        }
+        return;
+    }
     let mut dots = [s.splat_i32(0); T];
     if F::CODE_LINES == 4 {
         let mut running = [s.dot4_start(0); T];
@@ -157,39 +178,66 @@ fn add_group<S: Simd, F: PanelFormat, const T: usize>(
         for t in 0..T {
             dots[t] = s.splat_i32(x.word(START, t).cast_signed());
         }
-        for (line, j) in codes.iter().zip(0..F::CODE_LINES) {
-            let line = s.prepare8(words(s, line));
-            for t in 0..T {
-                dots[t] = s.dot8(dots[t], line, x.word(j, t).cast_signed());
-            }
-        }
+        add_bytes(s, codes, 0, x, &mut dots);
     }
-    if x.mark != 0 {
-        add_high_bytes(s, F::CODE_LINES, codes, x, &mut dots);
-    }
-    let scales = format.scales(s, unit, k);
-    let minima = format.minima(s, unit, k);
+    add_high_bytes(s, F::CODE_LINES, codes, x, 0..8, &mut dots);
     for t in 0..T {
-        let a = s.splat(f32::from_bits(x.word(SCALE, t)));
-        sums[t] = s.fma(s.from_i32(dots[t]), s.mul(scales, a), sums[t]);
-        if F::MIN {
-            let weighted = s.splat(f32::from_bits(x.word(WEIGHTED, t)));
-            sums[t] = s.fma(minima, weighted, sums[t]);
+        let weighted = f32::from_bits(x.word(WEIGHTED, t));
+        add_dots::<S, F>(s, dots[t], parameters[0], x.word(SCALE, t), weighted, &mut sums[t]);
+    }
+}
+
+/// Adds the products of a token's dot products and scales, and of minima, to `sum`.
+#[inline(always)]
+fn add_dots<S: Simd, F: PanelFormat>(
+    s: S,
+    dots: S::I32,
+    (scales, minima): (S::F32, S::F32),
+    scale: u32,
+    weighted: f32,
+    sum: &mut S::F32,
+) {
+    let a = s.splat(f32::from_bits(scale));
+    *sum = s.fma(s.from_i32(dots), s.mul(scales, a), *sum);
+    if F::MIN {
+        *sum = s.fma(minima, s.splat(weighted), *sum);
+    }
+}
+
+/// Adds the products of lines of 8-bit codes, which are the group's from line `first` on.
+#[inline(always)]
+fn add_bytes<S: Simd, const T: usize>(
+    s: S,
+    codes: &[Line],
+    first: usize,
+    x: Group<'_, T>,
+    dots: &mut [S::I32; T],
+) {
+    for (line, j) in codes.iter().zip(first..8) {
+        let line = s.prepare8(words(s, line));
+        for t in 0..T {
+            dots[t] = s.dot8(dots[t], line, x.word(j, t).cast_signed());
         }
     }
 }
 
-/// Adds 256 times the products of the high bytes that the group has to `dots`.
+/// Adds 256 times the products of the high bytes that the group has in words `range` of four inputs, a half of the group or
+/// all of it, to `dots`.
 #[inline(always)]
 fn add_high_bytes<S: Simd, const T: usize>(
     s: S,
     code_lines: usize,
     codes: &[Line],
     x: Group<'_, T>,
+    range: Range<usize>,
     dots: &mut [S::I32; T],
 ) {
-    let mut marks = x.mark;
-    let mut line = 1;
+    let below = (1 << range.start) - 1;
+    let mut marks = x.mark & ((1 << range.end) - 1) & !below;
+    if marks == 0 {
+        return;
+    }
+    let mut line = 2 + (x.mark & below).count_ones() as usize;
     if code_lines == 4 {
         let mask = s.splat_i32(0x0f0f_0f0f);
         let mut high = [s.dot4_start(0); T];
@@ -206,22 +254,30 @@ fn add_high_bytes<S: Simd, const T: usize>(
         for t in 0..T {
             dots[t] = s.add_i32(dots[t], s.shl::<8>(s.dot4_finish(high[t], 0)));
         }
-    } else {
-        let (start, mut high) = (x.high_line(0), [s.splat_i32(0); T]);
+        return;
+    }
+    let mut high = [s.splat_i32(0); T];
+    for t in 0..T {
+        let [first, second] = [0, 1].map(|half| x.high_line(half)[t].cast_signed());
+        let start = if range.len() == 8 {
+            first + second
+        } else if range.start == 0 {
+            first
+        } else {
+            second
+        };
+        high[t] = s.splat_i32(start);
+    }
+    while marks != 0 {
+        let j = marks.trailing_zeros() as usize;
+        let (codes, bytes) = (s.prepare8(words(s, &codes[j])), x.high_line(line));
         for t in 0..T {
-            high[t] = s.splat_i32(start[t].cast_signed());
+            high[t] = s.dot8(high[t], codes, bytes[t].cast_signed());
         }
-        while marks != 0 {
-            let j = marks.trailing_zeros() as usize;
-            let (codes, bytes) = (s.prepare8(words(s, &codes[j])), x.high_line(line));
-            for t in 0..T {
-                high[t] = s.dot8(high[t], codes, bytes[t].cast_signed());
-            }
-            (marks, line) = (marks & (marks - 1), line + 1);
-        }
-        for t in 0..T {
-            dots[t] = s.add_i32(dots[t], s.shl::<8>(high[t]));
-        }
+        (marks, line) = (marks & (marks - 1), line + 1);
+    }
+    for t in 0..T {
+        dots[t] = s.add_i32(dots[t], s.shl::<8>(high[t]));
     }
 }
 

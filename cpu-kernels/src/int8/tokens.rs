@@ -7,9 +7,10 @@
 //!                     W i32:   where the integer sum starts (offset of the codes times sum of the activations)
 //!                     W f32:   scale
 //!                     W f32:   scale times sum, for a minimum
+//!                     where halves of a group have scales of their own: W i32 and W f32, those of the second half
 //! marks               a u32 a group: bit j says that a token of the block has a high byte in inputs 4 j .. 4 j + 4
 //! high bytes          for each group with such bits, in order:
-//!                     W i32: where the integer sum of the high bytes starts
+//!                     2 x W i32: where the integer sum of the high bytes starts, for each half of the group
 //!                     W words for each of its bits: the high bytes of four inputs of each token
 //! ```
 //!
@@ -25,15 +26,37 @@ use crate::simd::{Kernel, Simd};
 use core::slice::ChunksExact;
 use halfbyte_q8::{Activations, GROUP};
 
-/// Words a group and token.
+/// Words a group and token, without those of a second half.
 pub(super) const WORDS: usize = 11;
 /// Which of a group's words are these.
 pub(super) const START: usize = 8;
 pub(super) const SCALE: usize = 9;
 pub(super) const WEIGHTED: usize = 10;
 
+/// Of a second half.
+const SECOND_START: usize = 11;
+const SECOND_WEIGHTED: usize = 12;
+/// Words a group and token where halves have scales of their own.
+const WORDS_OF_HALVES: usize = 13;
+
 /// Lines of `width` words that the high bytes of a group take at most.
-const HIGH: usize = 1 + 8;
+const HIGH: usize = 2 + 8;
+
+/// What the arrangement depends on.
+#[derive(Clone, Copy)]
+pub(super) struct Codes {
+    /// What 4-bit codes of weights count from; `None` for 8-bit codes.
+    pub(super) zero_point: Option<i32>,
+    /// Whether halves of a group have scales of their own.
+    pub(super) halves: bool,
+}
+
+impl Codes {
+    /// Words a group and token.
+    fn words(self) -> usize {
+        if self.halves { WORDS_OF_HALVES } else { WORDS }
+    }
+}
 
 /// All tokens of a product, in blocks of `width`.
 #[derive(Clone, Copy)]
@@ -47,16 +70,18 @@ pub(super) struct Tokens<'a> {
 /// Words of the parts of a block.
 #[derive(Clone, Copy)]
 struct Sizes {
+    group: usize,
     words: usize,
     marks: usize,
     high: usize,
 }
 
 impl Sizes {
-    fn of(x: &Activations, width: usize) -> Self {
-        let (words, wide) = (x.groups() * WORDS * width, x.precision().has_high_bytes());
+    fn of(x: &Activations, codes: Codes, width: usize) -> Self {
+        let group = codes.words() * width;
+        let (words, wide) = (x.groups() * group, x.precision().has_high_bytes());
         let marked = if wide { x.groups() } else { 0 };
-        Self { words, marks: marked, high: marked * HIGH * width }
+        Self { group, words, marks: marked, high: marked * HIGH * width }
     }
 
     fn block(self) -> usize {
@@ -64,15 +89,15 @@ impl Sizes {
     }
 }
 
-/// Calls `f` with the tokens of `x`, arranged for codes that count from `zero_point`, or for 8-bit codes if it is `None`.
+/// Calls `f` with the tokens of `x`, arranged for such codes of weights.
 pub(super) fn with_tokens<R>(
     ctx: Context<'_>,
     x: &Activations,
-    zero_point: Option<i32>,
+    codes: Codes,
     f: impl FnOnce(Tokens<'_>) -> R,
 ) -> R {
     let width = if x.rows() == 1 { 1 } else { ctx.isa.dispatch(Width) };
-    let sizes = Sizes::of(x, width);
+    let sizes = Sizes::of(x, codes, width);
     let total = x.rows().div_ceil(width) * sizes.block();
     with_lines(Purpose::Activations, total.div_ceil(16), |lines| {
         let all: &mut [u32] = &mut bytemuck::cast_slice_mut::<Line, u32>(lines)[..total];
@@ -80,7 +105,7 @@ pub(super) fn with_tokens<R>(
         ctx.pool.par_chunks_mut(all, sizes.block().max(1), |i, block| {
             let (words, rest) = block.split_at_mut(sizes.words);
             let (marks, high) = rest.split_at_mut(sizes.marks);
-            ctx.isa.dispatch(Arrange { x, first: i * width, width, zero_point, words, marks, high });
+            ctx.isa.dispatch(Arrange { x, first: i * width, width, codes, words, marks, high });
         });
         f(Tokens { all, count: x.rows(), width, sizes })
     })
@@ -93,7 +118,7 @@ impl<'a> Tokens<'a> {
         let block = &self.all[first / self.width * self.sizes.block()..][..self.sizes.block()];
         let (words, rest) = block.split_at(self.sizes.words);
         let (marks, high) = rest.split_at(self.sizes.marks);
-        Groups { words: words.chunks_exact(WORDS * self.width), marks, high, width: self.width }
+        Groups { words: words.chunks_exact(self.sizes.group), marks, high, width: self.width }
     }
 }
 
@@ -123,7 +148,7 @@ impl<'a> Groups<'a> {
         if let Some((&mark, rest)) = self.marks.split_first() {
             self.marks = rest;
             if mark != 0 {
-                let (high, rest) = self.high.split_at((1 + mark.count_ones() as usize) * self.width);
+                let (high, rest) = self.high.split_at((2 + mark.count_ones() as usize) * self.width);
                 (group.mark, group.high, self.high) = (mark, &high[first..], rest);
             }
         }
@@ -136,7 +161,7 @@ impl<'a> Groups<'a> {
 /// Its fields are private: what [`Self::new`] has checked makes every access by [`Self::word`] lie inside.
 #[derive(Clone, Copy)]
 pub(super) struct Group<'a, const T: usize> {
-    /// `WORDS * width - first` words, from word 0 of the first of the tokens on.
+    /// At least `WORDS * width - first` words, from word 0 of the first of the tokens on.
     words: &'a [u32],
     width: usize,
     /// Which words of four inputs have high bytes; 0 for most groups.
@@ -152,12 +177,22 @@ impl<'a, const T: usize> Group<'a, T> {
     /// If the block is not so wide, or the words are not a group's.
     #[inline(always)]
     fn new(words: &'a [u32], width: usize, first: usize) -> Self {
-        assert!(T <= width && first <= width - T && words.len() == WORDS * width, "tokens of one block");
+        assert!(T <= width && first <= width - T && words.len() >= WORDS * width, "tokens of one block");
         Self { words: &words[first..], width, mark: 0, high: &[] }
     }
 
-    /// Where the sums of the high bytes start for the tokens (`line` 0), or their high bytes for the bit of `mark` that is
-    /// number `line` from 1 on.
+    /// Where the integer sum of half `half` of a group starts, and what its minimum is multiplied by, for token `t`.
+    ///
+    /// # Panics
+    /// If there is no such token, or the second half has no words of its own.
+    #[inline(always)]
+    pub(super) fn half(&self, half: usize, t: usize) -> (u32, u32) {
+        let (start, weighted) = if half == 0 { (START, WEIGHTED) } else { (SECOND_START, SECOND_WEIGHTED) };
+        (self.words[start * self.width + t], self.words[weighted * self.width + t])
+    }
+
+    /// Where the sums of the high bytes of the halves start for the tokens (`line` 0 and 1), or the high bytes for the bit
+    /// of `mark` that is number `line` from 2 on.
     ///
     /// # Panics
     /// If there is no such line.
@@ -175,7 +210,7 @@ impl<'a, const T: usize> Group<'a, T> {
     pub(super) fn word(&self, i: usize, t: usize) -> u32 {
         assert!(i < WORDS && t < T, "word of the group");
         // SAFETY: `i * width + t` is at most `(WORDS - 1) * width + T - 1`, and `new` checked that `first <= width - T`, so
-        // that there are `WORDS * width - first`, which is more.
+        // that there are at least `WORDS * width - first`, which is more.
         unsafe { *self.words.get_unchecked(i * self.width + t) }
     }
 }
@@ -197,7 +232,7 @@ struct Arrange<'a> {
     x: &'a Activations,
     first: usize,
     width: usize,
-    zero_point: Option<i32>,
+    codes: Codes,
     words: &'a mut [u32],
     marks: &'a mut [u32],
     high: &'a mut [u32],
@@ -214,18 +249,26 @@ impl Kernel for Arrange<'_> {
             self.words.fill(0);
         }
         // With 4-bit codes the sums of low bytes take off the offset for both bytes.
-        let (factor, low_factor) = self.zero_point.map_or((0, S::DOT8_START), |zero| (-zero, 0));
+        let (factor, low_factor) = self.codes.zero_point.map_or((0, S::DOT8_START), |zero| (-zero, 0));
+        let stride = self.codes.words() * width;
         for (t, token) in tokens.clone().enumerate() {
             let codes: &[[i8; 4]] = self.x.low(token).as_chunks().0;
             let parameters = self.x.scales(token).iter().zip(self.x.sums(token));
-            let groups = self.words.chunks_exact_mut(WORDS * width).zip(codes.chunks_exact(8));
+            let groups = self.words.chunks_exact_mut(stride).zip(codes.chunks_exact(8));
             for ((group, codes), (&scale, &sum)) in groups.zip(parameters) {
                 for (j, &quad) in codes.iter().enumerate() {
                     group[j * width + t] = bytemuck::cast(quad);
                 }
-                group[START * width + t] = ((factor + low_factor) * sum).cast_unsigned();
                 group[SCALE * width + t] = scale.to_bits();
-                group[WEIGHTED * width + t] = (scale * sum as f32).to_bits();
+                let mut first = sum;
+                if self.codes.halves {
+                    let second = sum_of(codes[4..].as_flattened());
+                    first = sum_of(codes[..4].as_flattened());
+                    group[SECOND_START * width + t] = (low_factor * second).cast_unsigned();
+                    group[SECOND_WEIGHTED * width + t] = (scale * second as f32).to_bits();
+                }
+                group[START * width + t] = ((factor + low_factor) * first).cast_unsigned();
+                group[WEIGHTED * width + t] = (scale * first as f32).to_bits();
             }
         }
         self.marks.fill(0);
@@ -235,28 +278,44 @@ impl Kernel for Arrange<'_> {
             }
         }
         let mut high = self.high;
-        for (g, (&mark, group)) in
-            self.marks.iter().zip(self.words.chunks_exact_mut(WORDS * width)).enumerate()
-        {
+        for (g, (&mark, group)) in self.marks.iter().zip(self.words.chunks_exact_mut(stride)).enumerate() {
             if mark == 0 {
                 continue;
             }
             let lines;
-            (lines, high) = high.split_at_mut((1 + mark.count_ones() as usize) * width);
+            (lines, high) = high.split_at_mut((2 + mark.count_ones() as usize) * width);
             lines.fill(0);
             for (t, token) in tokens.clone().enumerate() {
                 let bytes = &self.x.high(token)[g * GROUP..][..GROUP];
-                for (line, j) in (1..).zip((0..8).filter(|j| mark >> j & 1 == 1)) {
+                for (line, j) in (2..).zip((0..8).filter(|j| mark >> j & 1 == 1)) {
                     lines[line * width + t] = bytemuck::cast([0, 1, 2, 3].map(|i| bytes[4 * j + i]));
                 }
                 // 8-bit codes start each sum of bytes at a multiple of the sum of those bytes.
-                let sum: i32 = bytes.iter().map(|&h| i32::from(h)).sum();
-                lines[t] = (low_factor * sum).cast_unsigned();
-                let start = &mut group[START * width + t];
-                *start = start.wrapping_sub((256 * low_factor * sum).cast_unsigned());
+                let sums = [sum_of(&bytes[..GROUP / 2]), sum_of(&bytes[GROUP / 2..])];
+                for (half, sum) in sums.into_iter().enumerate() {
+                    lines[half * width + t] = (low_factor * sum).cast_unsigned();
+                }
+                if self.codes.halves {
+                    // The sums above were of low bytes.
+                    let scale = f32::from_bits(group[SCALE * width + t]);
+                    let low = self.x.low(token)[g * GROUP..][..GROUP].as_chunks::<{ GROUP / 2 }>().0;
+                    for (at, (low, high)) in [WEIGHTED, SECOND_WEIGHTED].into_iter().zip(low.iter().zip(sums))
+                    {
+                        group[at * width + t] = (scale * (sum_of(low) + 256 * high) as f32).to_bits();
+                    }
+                } else {
+                    let start = &mut group[START * width + t];
+                    *start = start.wrapping_sub((256 * low_factor * (sums[0] + sums[1])).cast_unsigned());
+                }
             }
         }
     }
+}
+
+/// The sum of some bytes of codes.
+#[inline(always)]
+fn sum_of(bytes: &[i8]) -> i32 {
+    bytes.iter().map(|&byte| i32::from(byte)).sum()
 }
 
 #[cfg(test)]

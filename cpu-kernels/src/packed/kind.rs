@@ -1,7 +1,10 @@
 //! The table of panel formats, packed or made when they are needed.
 
 use crate::float::Weight;
-use crate::int8::panel::{AffinePanel, PanelFormat, Q4_0Panel, Q4_1Panel, Q8_0Panel};
+use crate::int8::panel::{
+    AffinePanel, BytesMinPanel, BytesPanel, HalvesMinPanel, HalvesPanel, PanelFormat, Q4_0Panel, Q4_1Panel,
+    Q8_0Panel,
+};
 
 /// What is done with panels of plain floats, whatever their type.
 pub(crate) trait UseFloatPanels {
@@ -82,5 +85,9 @@ kinds! {
         Q4_0(Q4_0Panel),
         Q4_1(Q4_1Panel),
         Affine4(AffinePanel),
+        Bytes(BytesPanel),
+        BytesMin(BytesMinPanel),
+        Halves(HalvesPanel),
+        HalvesMin(HalvesMinPanel),
     }
 }

@@ -1,6 +1,7 @@
 //! The K-quants in f64, from their formulas: `half` is which 128 weights, `run` which 32 of these, `at` where in the run.
 
 use super::{bit, bits};
+use half::f16;
 use halfbyte_k_quants::{BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K};
 
 /// Two bits of a code: a half has 32 bytes, and run `r` has pair `r` of each.
@@ -14,6 +15,16 @@ pub(super) fn q2_k(block: &BlockQ2K, i: usize) -> f64 {
     let byte = block.scales[i / 16];
     let (sc, m) = (f64::from(byte % 16), f64::from(byte / 16));
     block.d.to_f64() * sc * f64::from(pair(&block.codes, i)) - block.dmin.to_f64() * m
+}
+
+/// `-(dmin * m)` of a weight of Q2_K.
+pub(super) fn q2_k_min(block: &BlockQ2K, i: usize) -> f64 {
+    -block.dmin.to_f64() * f64::from(block.scales[i / 16] / 16)
+}
+
+/// `-(dmin * m)` of a weight of Q4_K or Q5_K.
+pub(super) fn min(dmin: f16, scales: &[u8; 12], i: usize) -> f64 {
+    -dmin.to_f64() * scale_min(scales, i / 32).1
 }
 
 /// `(d * (sc - 32)) * (q - 4)`: bit 2 of `q` is bit `i / 32` of byte `i % 32`.

@@ -1,5 +1,6 @@
 //! Quantized weights against int8 activations.
 
+use crate::ggml::Ggml;
 use crate::support::{
     Format, INT8, Parameter, Rng, any_format, assert_same, assert_within, everywhere, property, relative,
     run, run_everywhere,
@@ -65,9 +66,15 @@ fn every_path_is_within_the_bound_of_the_f64_twin_and_equal_to_scalar() {
         let w = stored.rows(0, rows, cols);
         let x = quantized(precision, &inputs(tokens * cols, &mut rng), tokens, cols);
         let y = gemm_everywhere(&w, &x);
-        let fmas_a_group = if matches!(format, Format::Q8_0 | Format::Q4_0) { 1 } else { 2 };
+        let fmas_a_group = match format {
+            Format::Q8_0 | Format::Q4_0 => 1,
+            // One for each half, and for a minimum of each.
+            Format::Ggml(Ggml::Q2K) => 4,
+            _ => 2,
+        };
         // The sum of 16-bit activations by 8-bit weights may have more bits than f32.
-        let rounded = u8::from(format == Format::Q8_0 && precision != Precision::Int8);
+        let eight_bits = matches!(format, Format::Q8_0 | Format::Ggml(_));
+        let rounded = u8::from(eight_bits && precision != Precision::Int8);
         let bound =
             relative((cols / 32).div_ceil(2) as f64 * f64::from(fmas_a_group) + 2.0 + f64::from(rounded));
         for (token, y) in y.chunks(rows).enumerate() {

@@ -127,8 +127,10 @@ fn the_table_of_formats_is_true() {
 
 #[test]
 fn refusals_name_the_weights() {
-    let supported = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, MLX affine 4-bit";
-    for format in [Format::Ggml(Ggml::Q4K), Format::Ggml(Ggml::Iq2Xxs), Format::Affine8(64, Parameter::F16)] {
+    let supported = "F32, F16, BF16, Q8_0, Q4_0, Q4_1, MLX affine 4-bit, Q5_0, Q5_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, \
+                     IQ4_NL, IQ4_XS, MXFP4, NVFP4";
+    for format in [Format::Ggml(Ggml::Tq2_0), Format::Ggml(Ggml::Iq2Xxs), Format::Affine8(64, Parameter::F16)]
+    {
         let name = format.name();
         let stored = format.random(1, 256, &mut Rng(1));
         let w = stored.rows(0, 1, 256);

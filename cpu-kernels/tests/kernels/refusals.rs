@@ -36,7 +36,10 @@ fn int8_kernels_name_the_weights_they_do_not_multiply() {
         assert!(!w.supports_int8());
         assert_eq!(
             refusal(2, |y| gemm_int8(plain(), &w, &activations(1, 256), y)),
-            format!("gemm_int8 does not support {name}; supported: Q8_0, Q4_0, Q4_1, MLX affine 4-bit")
+            format!(
+                "gemm_int8 does not support {name}; supported: Q8_0, Q4_0, Q4_1, MLX affine 4-bit, Q5_0, Q5_1, Q2_K, \
+                 Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4, NVFP4"
+            )
         );
     }
 }

@@ -120,7 +120,7 @@ pub(crate) enum Format {
 }
 
 /// What the int8 kernels multiply.
-pub(crate) const INT8: [Format; 12] = [
+pub(crate) const INT8: [Format; 23] = [
     Format::Q8_0,
     Format::Q4_0,
     Format::Q4_1,
@@ -133,19 +133,31 @@ pub(crate) const INT8: [Format; 12] = [
     Format::Affine(128, Parameter::F32),
     Format::Affine(128, Parameter::F16),
     Format::Affine(128, Parameter::Bf16),
+    Format::Ggml(Ggml::Q5_0),
+    Format::Ggml(Ggml::Q5_1),
+    Format::Ggml(Ggml::Q2K),
+    Format::Ggml(Ggml::Q3K),
+    Format::Ggml(Ggml::Q4K),
+    Format::Ggml(Ggml::Q5K),
+    Format::Ggml(Ggml::Q6K),
+    Format::Ggml(Ggml::Iq4Nl),
+    Format::Ggml(Ggml::Iq4Xs),
+    Format::Ggml(Ggml::Mxfp4),
+    Format::Ggml(Ggml::Nvfp4),
 ];
 
 /// What only the f32 kernels multiply.
-pub(crate) const FLOAT_ONLY: [Format; 6 + Ggml::ALL.len()] = {
-    let mut formats = [Format::F32; 6 + Ggml::ALL.len()];
+pub(crate) const FLOAT_ONLY: [Format; 6 + Ggml::ALL.len() - 11] = {
+    let mut formats = [Format::F32; 6 + Ggml::ALL.len() - 11];
     formats[1] = Format::F16;
     formats[2] = Format::Bf16;
     formats[3] = Format::Affine8(32, Parameter::F32);
     formats[4] = Format::Affine8(64, Parameter::F16);
     formats[5] = Format::Affine8(128, Parameter::Bf16);
-    let mut i = 0;
+    // The first eleven have int8 kernels.
+    let mut i = 11;
     while i < Ggml::ALL.len() {
-        formats[6 + i] = Format::Ggml(Ggml::ALL[i]);
+        formats[6 + i - 11] = Format::Ggml(Ggml::ALL[i]);
         i += 1;
     }
     formats
