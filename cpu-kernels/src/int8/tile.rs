@@ -7,6 +7,7 @@ use super::tokens::{Group, SCALE, START, Tokens, WEIGHTED};
 use crate::output::Output;
 use crate::scratch::Line;
 use crate::simd::{Kernel, Simd};
+use bytemuck::Zeroable as _;
 use core::hint::black_box;
 use core::ops::Range;
 use halfbyte_q8::GROUP;
@@ -232,52 +233,76 @@ fn add_high_bytes<S: Simd, const T: usize>(
     range: Range<usize>,
     dots: &mut [S::I32; T],
 ) {
-    let below = (1 << range.start) - 1;
-    let mut marks = x.mark & ((1 << range.end) - 1) & !below;
-    if marks == 0 {
+    if x.mark & (1 << range.end) - (1 << range.start) == 0 {
         return;
     }
-    let mut line = 2 + (x.mark & below).count_ones() as usize;
-    if code_lines == 4 {
-        let mask = s.splat_i32(0x0f0f_0f0f);
-        let mut high = [s.dot4_start(0); T];
-        while marks != 0 {
-            let j = marks.trailing_zeros() as usize;
-            let (codes, bytes) = (words(s, &codes[j % 4]), x.high_line(line));
-            // The low nibbles are of inputs 0 to 15.
-            let codes = s.and(if j < 4 { codes } else { s.shr::<4>(codes) }, mask);
-            for t in 0..T {
-                high[t] = s.dot4(high[t], codes, bytes[t].cast_signed());
+    let mut out = [Line::zeroed(); T];
+    s.vectorize(HighBytes { code_lines, codes, x, range, out: &mut out });
+    for t in 0..T {
+        dots[t] = s.add_i32(dots[t], words(s, &out[t]));
+    }
+}
+
+/// What [`add_high_bytes`] adds, a line for each token.
+///
+/// A kernel of its own, so that it is compiled once for a number of tokens and not into every tile: few groups need it.
+struct HighBytes<'a, const T: usize> {
+    code_lines: usize,
+    codes: &'a [Line],
+    x: Group<'a, T>,
+    range: Range<usize>,
+    out: &'a mut [Line; T],
+}
+
+impl<const T: usize> Kernel for HighBytes<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { code_lines, codes, x, range, out } = self;
+        let below = (1 << range.start) - 1;
+        let mut marks = x.mark & ((1 << range.end) - 1) & !below;
+        let mut line = 2 + (x.mark & below).count_ones() as usize;
+        let mut finished = [s.splat_i32(0); T];
+        if code_lines == 4 {
+            let mask = s.splat_i32(0x0f0f_0f0f);
+            let mut high = [s.dot4_start(0); T];
+            while marks != 0 {
+                let j = marks.trailing_zeros() as usize;
+                let (codes, bytes) = (words(s, &codes[j % 4]), x.high_line(line));
+                // The low nibbles are of inputs 0 to 15.
+                let codes = s.and(if j < 4 { codes } else { s.shr::<4>(codes) }, mask);
+                for t in 0..T {
+                    high[t] = s.dot4(high[t], codes, bytes[t].cast_signed());
+                }
+                (marks, line) = (marks & (marks - 1), line + 1);
             }
-            (marks, line) = (marks & (marks - 1), line + 1);
-        }
-        for t in 0..T {
-            dots[t] = s.add_i32(dots[t], s.shl::<8>(s.dot4_finish(high[t], 0)));
-        }
-        return;
-    }
-    let mut high = [s.splat_i32(0); T];
-    for t in 0..T {
-        let [first, second] = [0, 1].map(|half| x.high_line(half)[t].cast_signed());
-        let start = if range.len() == 8 {
-            first + second
-        } else if range.start == 0 {
-            first
+            for t in 0..T {
+                finished[t] = s.dot4_finish(high[t], 0);
+            }
         } else {
-            second
-        };
-        high[t] = s.splat_i32(start);
-    }
-    while marks != 0 {
-        let j = marks.trailing_zeros() as usize;
-        let (codes, bytes) = (s.prepare8(words(s, &codes[j])), x.high_line(line));
-        for t in 0..T {
-            high[t] = s.dot8(high[t], codes, bytes[t].cast_signed());
+            for t in 0..T {
+                let [first, second] = [0, 1].map(|half| x.high_line(half)[t].cast_signed());
+                finished[t] = s.splat_i32(match (range.start, range.end) {
+                    (0, 8) => first + second,
+                    (0, _) => first,
+                    _ => second,
+                });
+            }
+            while marks != 0 {
+                let j = marks.trailing_zeros() as usize;
+                let (codes, bytes) = (s.prepare8(words(s, &codes[j])), x.high_line(line));
+                for t in 0..T {
+                    finished[t] = s.dot8(finished[t], codes, bytes[t].cast_signed());
+                }
+                (marks, line) = (marks & (marks - 1), line + 1);
+            }
         }
-        (marks, line) = (marks & (marks - 1), line + 1);
-    }
-    for t in 0..T {
-        dots[t] = s.add_i32(dots[t], s.shl::<8>(high[t]));
+        for t in 0..T {
+            let sums = s.shl::<8>(finished[t]);
+            // SAFETY: a line is 16 u32.
+            unsafe { s.store_u32(out[t].0.as_mut_ptr(), sums) };
+        }
     }
 }
 
