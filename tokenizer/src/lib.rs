@@ -2,10 +2,12 @@
 //!
 //! Text to token ids and back, from a model file's own vocabulary.
 //!
-//! Two families, named as GGUF files name them:
+//! Four families, named as GGUF files name them:
 //!
 //! - `gpt2`: byte-level BPE. The text is cut into pieces by one of the
-//!   [pre-tokenizers](SUPPORTED_PRE), the bytes of each piece are merged by rank.
+//!   [pre-tokenizers](supported_pre), the bytes of each piece are merged by rank.
+//! - `gemma4`: BPE of characters, without cuts but at line breaks.
+//! - `bert`: WordPiece, for models that make embeddings.
 //! - `llama`: SentencePiece BPE. Neighbours are merged by score, characters
 //!   without a token become byte tokens, and a text starts with a space.
 //!
@@ -42,26 +44,28 @@ mod special;
 mod spm;
 mod stream;
 mod vocab;
+mod wordpiece;
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-use bpe::ByteLevelBpe;
+use bpe::Bpe;
 use special::{Fragment, SpecialTokens};
 use spm::SentencePiece;
 use vocab::{Alphabet, Vocab};
+use wordpiece::WordPiece;
 
 pub use error::TokenizerError;
-pub use pre::SUPPORTED_PRE;
+pub use pre::supported_pre;
 pub use spec::NFC_KEY;
 pub use spec::TokenizerSpec;
 pub use stream::StreamDecoder;
 pub use vocab::TokenKind;
 
 /// The tokenizer families that are understood.
-pub const SUPPORTED_MODELS: [&str; 2] = ["gpt2", "llama"];
+pub const SUPPORTED_MODELS: [&str; 4] = ["gpt2", "gemma4", "llama", "bert"];
 
 /// Whether the names of control tokens mean the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +85,8 @@ pub struct Tokenizer {
     model: Model,
     add_bos: bool,
     add_eos: bool,
+    add_sep: bool,
+    warnings: Vec<String>,
     /// Whether text is composed before it is cut.
     nfc: bool,
     chat_template: Option<String>,
@@ -88,8 +94,9 @@ pub struct Tokenizer {
 
 #[derive(Debug)]
 enum Model {
-    Bpe(Box<ByteLevelBpe>),
+    Bpe(Box<Bpe>),
     SentencePiece(Box<SentencePiece>),
+    WordPiece(WordPiece),
 }
 
 impl Tokenizer {
@@ -97,30 +104,52 @@ impl Tokenizer {
     ///
     /// # Errors
     /// Any [`TokenizerError`] but those about texts and ids: an unsupported
-    /// family or pre-tokenizer, tables that do not fit each other, duplicate
-    /// tokens, merges of tokens that are not there, ids out of range.
+    /// family or pre-tokenizer, tables that do not fit each other, merges of tokens that are not there, ids out of range.
     pub fn new(spec: &TokenizerSpec) -> Result<Self, TokenizerError> {
-        let is_llama = match spec.model.as_str() {
-            "gpt2" => false,
-            "llama" => true,
+        let alphabet = match spec.model.as_str() {
+            "gpt2" => Alphabet::ByteLevel,
+            "gemma4" | "llama" | "bert" => Alphabet::Plain,
             _ => return Err(TokenizerError::UnsupportedModel { got: spec.model.clone() }),
         };
-        let vocab = Vocab::new(spec, if is_llama { Alphabet::Plain } else { Alphabet::ByteLevel })?;
-        let model = if is_llama {
-            Model::SentencePiece(Box::new(SentencePiece::new(spec, &vocab)?))
-        } else {
-            Model::Bpe(Box::new(ByteLevelBpe::new(spec, &vocab)?))
+        let mut vocab = Vocab::new(spec, alphabet)?;
+        let mut warnings = std::mem::take(&mut vocab.warnings);
+        let (bos, sep);
+        let model = match spec.model.as_str() {
+            "llama" => {
+                (bos, sep) = (true, false);
+                Model::SentencePiece(Box::new(SentencePiece::new(spec, &vocab)?))
+            }
+            "bert" => {
+                (bos, sep) = (true, true);
+                Model::WordPiece(WordPiece::new(spec, &vocab)?)
+            }
+            model => {
+                // The family `gemma4` has one rule, which its files need not name.
+                let name = spec.pre.as_deref().or((model == "gemma4").then_some("gemma4"));
+                let rule = pre::rule(name)?;
+                if name.is_none() {
+                    warnings.push(
+                        "the file does not name its pre-tokenizer (tokenizer.ggml.pre): llama.cpp's default rule is \
+                         taken, which may cut words in other places than the model learnt"
+                            .to_owned(),
+                    );
+                }
+                (bos, sep) = (rule.add_bos, rule.add_sep);
+                Model::Bpe(Box::new(Bpe::new(spec, &rule, &vocab, alphabet)?))
+            }
         };
-        let add_bos = spec.add_bos.unwrap_or(is_llama || spec.pre.as_deref() == Some("llama-bpe"));
-        let add_eos = spec.add_eos.unwrap_or(false);
-        for (add, id, what) in [(add_bos, vocab.special.bos, "bos"), (add_eos, vocab.special.eos, "eos")] {
+        let (add_bos, add_eos) = (spec.add_bos.unwrap_or(bos), spec.add_eos.unwrap_or(false));
+        let add_sep = spec.add_sep.unwrap_or(sep);
+        let ids = vocab.special;
+        for (add, id, what) in [(add_bos, ids.bos, "bos"), (add_eos, ids.eos, "eos"), (add_sep, ids.sep, "seperator")]
+        {
             if add && id.is_none() {
                 return Err(TokenizerError::NoSpecialId { what });
             }
         }
         let special = SpecialTokens::new(&vocab);
         let (nfc, chat_template) = (spec.nfc, spec.chat_template.clone());
-        Ok(Self { vocab, special, model, add_bos, add_eos, nfc, chat_template })
+        Ok(Self { vocab, special, model, add_bos, add_eos, add_sep, warnings, nfc, chat_template })
     }
 
     /// The ids of a text, with no token added at either end.
@@ -144,6 +173,9 @@ impl Tokenizer {
         let mut ids = self.with_bos(self.encode(text, special)?);
         if let (true, Some(eos)) = (self.add_eos, self.vocab.special.eos) {
             ids.push(eos);
+        }
+        if let (true, Some(sep)) = (self.add_sep, self.vocab.special.sep) {
+            ids.push(sep);
         }
         Ok(ids)
     }
@@ -182,6 +214,7 @@ impl Tokenizer {
                         Model::SentencePiece(model) => {
                             model.encode(&self.vocab, part, after_token, &mut ids)?;
                         }
+                        Model::WordPiece(model) => model.encode(&self.vocab, part, &mut ids),
                     }
                 }
             }
@@ -222,7 +255,12 @@ impl Tokenizer {
 
     /// A decoder for a text from its start: takes off a leading space that encoding added.
     pub fn text_decoder(&self) -> StreamDecoder<'_> {
-        let strip = matches!(&self.model, Model::SentencePiece(m) if m.add_space_prefix());
+        let strip = match &self.model {
+            Model::SentencePiece(model) => model.add_space_prefix(),
+            // A space stands in front of every word.
+            Model::WordPiece(_) => true,
+            Model::Bpe(_) => false,
+        };
         StreamDecoder::new(self, strip)
     }
 
@@ -242,6 +280,12 @@ impl Tokenizer {
         let bytes = self.vocab.bytes(id);
         let bytes = bytes.ok_or(TokenizerError::IdOutOfRange { got: id, n_vocab: self.n_vocab() })?;
         Ok(if special == Special::Off && self.is_control(id) { &[] } else { bytes })
+    }
+
+    /// What is odd about the vocabulary and what was made of it, each in a sentence that begins in lower case: texts that
+    /// stand twice, control tokens that the file calls normal, a pre-tokenizer that is not named.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The number of tokens; ids are below it.

@@ -4,6 +4,7 @@
 
 mod chat;
 mod chat_support;
+mod jinja;
 mod smollm2;
 mod spec;
 mod spm;
