@@ -125,8 +125,13 @@ pub(crate) fn tokenizer(global: &GlobalArgs, source: &dyn Source) -> Result<Toke
         bail!("{}: expected tokenizer.json beside config.json", model_name(global.model.as_deref()));
     }
     let spec = TokenizerSpec::from_metadata(source.metadata());
-    spec.and_then(|spec| Tokenizer::new(&spec))
-        .with_context(|| format!("{}: its tokenizer", model_name(global.model.as_deref())))
+    let tokenizer = spec
+        .and_then(|spec| Tokenizer::new(&spec))
+        .with_context(|| format!("{}: its tokenizer", model_name(global.model.as_deref())))?;
+    for warning in tokenizer.warnings() {
+        note!("warning: {warning}");
+    }
+    Ok(tokenizer)
 }
 
 /// A rank's part of the model.

@@ -58,8 +58,7 @@ impl Bpe {
         }
         let falls_back = alphabet == Alphabet::Plain;
         // The byte tokens are names here, which no merge leads to.
-        let is_used =
-            |id| vocab.is_plain(id) || (falls_back && vocab.kind(id) == Some(TokenKind::Byte));
+        let is_used = |id| vocab.is_plain(id) || (falls_back && vocab.kind(id) == Some(TokenKind::Byte));
         let plain: BpeVocab = vocab
             .iter()
             // Of a text that stands twice, the first id is the one that texts get.

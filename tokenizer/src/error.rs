@@ -115,6 +115,12 @@ pub enum TokenizerError {
         /// The number of tokens.
         n_vocab: usize,
     },
+    /// A `tokenizer.json` that the `tokenizers` crate cannot run.
+    #[error("tokenizer.json: {message}")]
+    HuggingFace {
+        /// What it said.
+        message: String,
+    },
     /// The BPE library refused the vocabulary or a text; the checks before it should have.
     #[error("BPE: {message}")]
     Bpe {

@@ -2,12 +2,13 @@
 //!
 //! Text to token ids and back, from a model file's own vocabulary.
 //!
-//! Four families, named as GGUF files name them:
+//! Five families, named as GGUF files name them:
 //!
 //! - `gpt2`: byte-level BPE. The text is cut into pieces by one of the
 //!   [pre-tokenizers](supported_pre), the bytes of each piece are merged by rank.
 //! - `gemma4`: BPE of characters, without cuts but at line breaks.
 //! - `bert`: WordPiece, for models that make embeddings.
+//! - `huggingface`: a `tokenizer.json`, run by the `tokenizers` crate.
 //! - `llama`: SentencePiece BPE. Neighbours are merged by score, characters
 //!   without a token become byte tokens, and a text starts with a space.
 //!
@@ -34,10 +35,12 @@
 //! # Ok::<(), halfbyte_tokenizer::TokenizerError>(())
 //! ```
 
+mod added;
 mod bpe;
 mod bytes;
 pub mod chat;
 mod error;
+mod huggingface;
 mod pre;
 mod spec;
 mod special;
@@ -51,7 +54,9 @@ use std::ops::Range;
 
 use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
+use added::AddedTokens;
 use bpe::Bpe;
+use huggingface::HuggingFace;
 use special::{Fragment, SpecialTokens};
 use spm::SentencePiece;
 use vocab::{Alphabet, Vocab};
@@ -59,13 +64,12 @@ use wordpiece::WordPiece;
 
 pub use error::TokenizerError;
 pub use pre::supported_pre;
-pub use spec::NFC_KEY;
-pub use spec::TokenizerSpec;
+pub use spec::{ADDED_TOKENS_KEY, HUGGINGFACE_KEY, NFC_KEY, TokenizerSpec};
 pub use stream::StreamDecoder;
 pub use vocab::TokenKind;
 
 /// The tokenizer families that are understood.
-pub const SUPPORTED_MODELS: [&str; 4] = ["gpt2", "gemma4", "llama", "bert"];
+pub const SUPPORTED_MODELS: [&str; 5] = ["gpt2", "gemma4", "llama", "bert", "huggingface"];
 
 /// Whether the names of control tokens mean the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +86,8 @@ pub enum Special {
 pub struct Tokenizer {
     vocab: Vocab,
     special: SpecialTokens,
+    /// In place of `special` for what comes from a `tokenizer.json`.
+    added: Option<AddedTokens>,
     model: Model,
     add_bos: bool,
     add_eos: bool,
@@ -97,6 +103,7 @@ enum Model {
     Bpe(Box<Bpe>),
     SentencePiece(Box<SentencePiece>),
     WordPiece(WordPiece),
+    HuggingFace(Box<HuggingFace>),
 }
 
 impl Tokenizer {
@@ -108,22 +115,30 @@ impl Tokenizer {
     pub fn new(spec: &TokenizerSpec) -> Result<Self, TokenizerError> {
         let alphabet = match spec.model.as_str() {
             "gpt2" => Alphabet::ByteLevel,
+            "huggingface" => huggingface_alphabet(spec.huggingface.as_deref().unwrap_or_default()),
             "gemma4" | "llama" | "bert" => Alphabet::Plain,
             _ => return Err(TokenizerError::UnsupportedModel { got: spec.model.clone() }),
         };
         let mut vocab = Vocab::new(spec, alphabet)?;
         let mut warnings = std::mem::take(&mut vocab.warnings);
         let (bos, sep);
-        let model = match spec.model.as_str() {
-            "llama" => {
+        let model = match (spec.model.as_str(), &spec.huggingface) {
+            (_, Some(json)) => {
+                (bos, sep) = (spec.model == "llama", false);
+                Model::HuggingFace(Box::new(HuggingFace::new(json, spec, &vocab)?))
+            }
+            ("huggingface", None) => {
+                return Err(TokenizerError::HuggingFace { message: format!("{HUGGINGFACE_KEY} is missing") });
+            }
+            ("llama", None) => {
                 (bos, sep) = (true, false);
                 Model::SentencePiece(Box::new(SentencePiece::new(spec, &vocab)?))
             }
-            "bert" => {
+            ("bert", None) => {
                 (bos, sep) = (true, true);
                 Model::WordPiece(WordPiece::new(spec, &vocab)?)
             }
-            model => {
+            (model, None) => {
                 // The family `gemma4` has one rule, which its files need not name.
                 let name = spec.pre.as_deref().or((model == "gemma4").then_some("gemma4"));
                 let rule = pre::rule(name)?;
@@ -141,15 +156,28 @@ impl Tokenizer {
         let (add_bos, add_eos) = (spec.add_bos.unwrap_or(bos), spec.add_eos.unwrap_or(false));
         let add_sep = spec.add_sep.unwrap_or(sep);
         let ids = vocab.special;
-        for (add, id, what) in [(add_bos, ids.bos, "bos"), (add_eos, ids.eos, "eos"), (add_sep, ids.sep, "seperator")]
+        for (add, id, what) in
+            [(add_bos, ids.bos, "bos"), (add_eos, ids.eos, "eos"), (add_sep, ids.sep, "seperator")]
         {
             if add && id.is_none() {
                 return Err(TokenizerError::NoSpecialId { what });
             }
         }
         let special = SpecialTokens::new(&vocab);
+        let added = match &spec.added_tokens {
+            None => None,
+            Some(json) => {
+                let tokens: Vec<added::AddedToken> = serde_json::from_str(json)
+                    .map_err(|error| TokenizerError::HuggingFace { message: error.to_string() })?;
+                let n_vocab = vocab.len();
+                if let Some(token) = tokens.iter().find(|token| token.id as usize >= n_vocab) {
+                    return Err(TokenizerError::SpecialId { key: "added_tokens", got: token.id, n_vocab });
+                }
+                Some(AddedTokens::new(tokens)?)
+            }
+        };
         let (nfc, chat_template) = (spec.nfc, spec.chat_template.clone());
-        Ok(Self { vocab, special, model, add_bos, add_eos, add_sep, warnings, nfc, chat_template })
+        Ok(Self { vocab, special, added, model, add_bos, add_eos, add_sep, warnings, nfc, chat_template })
     }
 
     /// The ids of a text, with no token added at either end.
@@ -201,8 +229,21 @@ impl Tokenizer {
             }
         }
         let mut ids = Vec::new();
+        if let Model::HuggingFace(model) = &self.model {
+            model.encode(&self.vocab, text, &joined, &mut ids)?;
+            return Ok(ids);
+        }
+        let fragments = match &self.added {
+            None => self.special.partition(text, &joined),
+            Some(added) => {
+                let allowed =
+                    |id, range: &Range<usize>| !self.is_control(id) || special::covered(range, &joined);
+                let fragment = |(range, id): added::Span| id.map_or(Fragment::Text(range), Fragment::Token);
+                added.cut(text, allowed).into_iter().map(fragment).collect()
+            }
+        };
         let mut after_token = true;
-        for fragment in self.special.partition(text, &joined) {
+        for fragment in fragments {
             match fragment {
                 Fragment::Token(id) => ids.push(id),
                 Fragment::Text(ref range) => {
@@ -214,6 +255,8 @@ impl Tokenizer {
                         Model::SentencePiece(model) => {
                             model.encode(&self.vocab, part, after_token, &mut ids)?;
                         }
+                        // Returned from above.
+                        Model::HuggingFace(_) => {}
                         Model::WordPiece(model) => model.encode(&self.vocab, part, &mut ids),
                     }
                 }
@@ -259,6 +302,7 @@ impl Tokenizer {
             Model::SentencePiece(model) => model.add_space_prefix(),
             // A space stands in front of every word.
             Model::WordPiece(_) => true,
+            Model::HuggingFace(model) => model.strips_space(),
             Model::Bpe(_) => false,
         };
         StreamDecoder::new(self, strip)
@@ -361,6 +405,20 @@ impl Tokenizer {
     /// The model's chat template, if it has one.
     pub fn chat_template(&self) -> Option<&str> {
         self.chat_template.as_deref()
+    }
+}
+
+/// How the tokens of a `tokenizer.json` stand for bytes.
+fn huggingface_alphabet(json: &str) -> Alphabet {
+    let file: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+    let is = |part: &serde_json::Value| part["type"] == "ByteLevel";
+    let holds = |part: &serde_json::Value, list: &str| {
+        is(part) || part[list].as_array().is_some_and(|all| all.iter().any(is))
+    };
+    if holds(&file["decoder"], "decoders") || holds(&file["pre_tokenizer"], "pretokenizers") {
+        Alphabet::ByteLevel
+    } else {
+        Alphabet::Plain
     }
 }
 

@@ -6,6 +6,12 @@ use halfbyte_gguf::{Metadata, StringTable};
 /// The key of [`TokenizerSpec::nfc`].
 pub const NFC_KEY: &str = "halfbyte.tokenizer.nfc";
 
+/// The key of [`TokenizerSpec::huggingface`].
+pub const HUGGINGFACE_KEY: &str = "tokenizer.huggingface.json";
+
+/// The key of [`TokenizerSpec::added_tokens`].
+pub const ADDED_TOKENS_KEY: &str = "halfbyte.tokenizer.added_tokens";
+
 /// A tokenizer as a GGUF file describes it, not yet checked.
 ///
 /// Each field is one `tokenizer.ggml.*` key (`chat_template`: the key
@@ -57,6 +63,12 @@ pub struct TokenizerSpec {
     /// Whether text is composed first (Unicode's NFC), used by `gpt2`: `halfbyte.tokenizer.nfc`, which keeps what
     /// `tokenizer.json` says of Qwen's models. GGUF has no key of its own for it. Absent: no.
     pub nfc: bool,
+    /// `tokenizer.huggingface.json`: a whole `tokenizer.json`, which is run as it is, whatever the other tables say of cuts and
+    /// merges. A BPE model in it may leave out `vocab` and `merges`, which are then `tokens` and `merges` of this description.
+    pub huggingface: Option<String>,
+    /// `halfbyte.tokenizer.added_tokens`: the list `added_tokens` of a `tokenizer.json`, as JSON. With it, tokens that are
+    /// matched as a whole are found as the `tokenizers` crate finds them, instead of as llama.cpp does.
+    pub added_tokens: Option<String>,
     /// The chat template, a Jinja source.
     pub chat_template: Option<String>,
 }
@@ -98,6 +110,8 @@ impl TokenizerSpec {
             add_sep: metadata.opt_bool("tokenizer.ggml.add_sep_token")?,
             add_space_prefix: metadata.opt_bool("tokenizer.ggml.add_space_prefix")?,
             nfc: metadata.opt_bool(NFC_KEY)?.unwrap_or(false),
+            huggingface: metadata.opt_str(HUGGINGFACE_KEY)?.map(str::to_owned),
+            added_tokens: metadata.opt_str(ADDED_TOKENS_KEY)?.map(str::to_owned),
             chat_template: metadata.opt_str("tokenizer.chat_template")?.map(str::to_owned),
         })
     }

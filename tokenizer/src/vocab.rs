@@ -249,9 +249,9 @@ fn index(texts: &[Arc<str>], warnings: &mut Vec<String>) -> HashMap<Arc<str>, u3
 /// Returns a warning if there are any.
 fn retype(texts: &[Arc<str>], kinds: &mut [TokenKind], template: &str) -> Option<String> {
     let is_name = |text: &str| {
-        [("<|", "|>"), ("<\u{ff5c}", "\u{ff5c}>")]
-            .iter()
-            .any(|(start, end)| text.len() > start.len() + end.len() && text.starts_with(start) && text.ends_with(end))
+        [("<|", "|>"), ("<\u{ff5c}", "\u{ff5c}>")].iter().any(|(start, end)| {
+            text.len() > start.len() + end.len() && text.starts_with(start) && text.ends_with(end)
+        })
     };
     let mut names = Vec::new();
     for (text, kind) in texts.iter().zip(kinds) {
@@ -268,10 +268,7 @@ fn retype(texts: &[Arc<str>], kinds: &mut [TokenKind], template: &str) -> Option
 }
 
 /// The named ids, checked, and those among them that end a reply. `kind_of_0`: of the token with id 0.
-fn special_ids(
-    spec: &TokenizerSpec,
-    kind_of_0: TokenKind,
-) -> Result<(SpecialIds, Vec<u32>), TokenizerError> {
+fn special_ids(spec: &TokenizerSpec, kind_of_0: TokenKind) -> Result<(SpecialIds, Vec<u32>), TokenizerError> {
     let n_vocab = spec.tokens.len();
     let check = |key, id: Option<u32>| match id {
         Some(got) if got as usize >= n_vocab => Err(TokenizerError::SpecialId { key, got, n_vocab }),

@@ -58,7 +58,9 @@ impl Arguments {
 
 fn hide(value: &Value, disguise: &mut Disguise<'_>, control: &[&str]) -> Option<Value> {
     match value.kind() {
-        ValueKind::String => hide_text(value.as_str().unwrap_or_default(), disguise, control).map(Value::from),
+        ValueKind::String => {
+            hide_text(value.as_str().unwrap_or_default(), disguise, control).map(Value::from)
+        }
         ValueKind::Seq => {
             let items: Option<Vec<Value>> =
                 value.try_iter().ok()?.map(|item| hide(&item, disguise, control)).collect();

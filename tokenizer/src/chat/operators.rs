@@ -88,7 +88,8 @@ pub(super) fn install(environment: &mut Environment<'_>) {
     });
     environment.add_filter("!concat", |state: &State<'_, '_>, operands: Rest<Value>| {
         let meter = Meter::of(state);
-        let texts: Result<Vec<Value>, Error> = operands.iter().rev().map(|value| text(&meter, value)).collect();
+        let texts: Result<Vec<Value>, Error> =
+            operands.iter().rev().map(|value| text(&meter, value)).collect();
         texts.map(Value::from)
     });
     add_check(environment, "!compare", |meter, operands| {
@@ -174,8 +175,8 @@ fn filters() -> Vec<(&'static str, Cost, Value)> {
 /// them.
 fn in_place_of_undefined(filter: &str) -> Value {
     match filter {
-        "capitalize" | "e" | "escape" | "lines" | "lower" | "replace" | "safe" | "split" | "title" | "trim"
-        | "upper" => Value::from(""),
+        "capitalize" | "e" | "escape" | "lines" | "lower" | "replace" | "safe" | "split" | "title"
+        | "trim" | "upper" => Value::from(""),
         "items" => Value::from_iter(std::iter::empty::<(&str, Value)>()),
         "dictsort" => Value::UNDEFINED,
         _ => Value::from(Vec::<Value>::new()),

@@ -39,7 +39,8 @@ mod tests {
 
     #[test]
     fn only_the_two_tags_change() {
-        let source = "a\r\n{%- generation -%}\r{% if generation %}{{ generation }}{% endif %}{%endgeneration+%} {% x";
+        let source =
+            "a\r\n{%- generation -%}\r{% if generation %}{{ generation }}{% endif %}{%endgeneration+%} {% x";
         let expected = "a\n{%- with -%}\n{% if generation %}{{ generation }}{% endif %}{%endwith+%} {% x";
         assert_eq!(prepare(source), expected);
     }

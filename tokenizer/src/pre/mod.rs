@@ -140,7 +140,11 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), n);
         let error = rule(Some("superbpe")).unwrap_err().to_string();
-        assert!(error.starts_with(r#"pre-tokenizer "superbpe" is not supported: expected one of default, gpt-2, "#));
+        assert!(
+            error.starts_with(
+                r#"pre-tokenizer "superbpe" is not supported: expected one of default, gpt-2, "#
+            )
+        );
         assert_eq!(rule(None).unwrap().steps, rule(Some("default")).unwrap().steps);
     }
 
@@ -148,7 +152,8 @@ mod tests {
     #[test]
     fn published_expressions_agree() {
         let golden = halfbyte_testing::golden("pre_splits.json");
-        let texts: Vec<&str> = golden["texts"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
+        let texts: Vec<&str> =
+            golden["texts"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
         let rules = golden["rules"].as_object().unwrap();
         assert!(texts.len() > 40 && rules.len() > 15);
         for (name, expected) in rules {

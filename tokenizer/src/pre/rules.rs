@@ -42,10 +42,20 @@ macro_rules! contractions {
 macro_rules! cased {
     ($end:expr, $without:expr) => {
         concat!(
-            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", $without, r"]*",
-            r"[\p{Ll}\p{Lm}\p{Lo}\p{M}", $without, r"]+", $end,
-            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", $without, r"]+",
-            r"[\p{Ll}\p{Lm}\p{Lo}\p{M}", $without, r"]*", $end
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}",
+            $without,
+            r"]*",
+            r"[\p{Ll}\p{Lm}\p{Lo}\p{M}",
+            $without,
+            r"]+",
+            $end,
+            r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}",
+            $without,
+            r"]+",
+            r"[\p{Ll}\p{Lm}\p{Lo}\p{M}",
+            $without,
+            r"]*",
+            $end
         )
     };
 }
@@ -58,10 +68,7 @@ const LLAMA3: Step = Words(
     true,
 );
 const QWEN2: Step = Words(
-    concat!(
-        contractions!(),
-        r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
-    ),
+    concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"),
     true,
 );
 const QWEN35: Step = Words(
@@ -88,17 +95,11 @@ const DEEPSEEK3: Step = Words(
     true,
 );
 const SEED: Step = Words(
-    concat!(
-        contractions!(),
-        r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+"
-    ),
+    concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+"),
     true,
 );
 const BAILING: Step = Words(
-    concat!(
-        contractions!(),
-        r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+"
-    ),
+    concat!(contractions!(), r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+"),
     true,
 );
 const CJK: Step = Matches(r"[\u{4e00}-\u{9fa5}\u{3040}-\u{309f}\u{30a0}-\u{30ff}]+");
@@ -142,8 +143,7 @@ const fn whole(rule: Rule, add_bos: bool) -> Rule {
 }
 
 /// What llama.cpp takes for a file that names no rule.
-pub(crate) const DEFAULT: Rule =
-    rule(&[Matches(r"[\p{P}$+<=>^~|]+"), GPT2, DIGITS, THREE]);
+pub(crate) const DEFAULT: Rule = rule(&[Matches(r"[\p{P}$+<=>^~|]+"), GPT2, DIGITS, THREE]);
 
 /// The names of each rule.
 pub(crate) const RULES: [(Rule, &[&str]); 23] = [
@@ -151,14 +151,25 @@ pub(crate) const RULES: [(Rule, &[&str]); 23] = [
     (
         rule(&[GPT2]),
         &[
-            "gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "modern-bert", "exaone4", "mellum",
-            "gigachat", "a.x-4.0", "jina-es", "jina-de", "jina-v2-es", "jina-v2-de",
+            "gpt-2",
+            "phi-2",
+            "mpt",
+            "olmo",
+            "jais",
+            "trillion",
+            "granite-docling",
+            "modern-bert",
+            "exaone4",
+            "mellum",
+            "gigachat",
+            "a.x-4.0",
+            "jina-es",
+            "jina-de",
+            "jina-v2-es",
+            "jina-v2-de",
         ],
     ),
-    (
-        Rule { add_sep: true, ..rule(&[GPT2]) },
-        &["jina-v1-en", "jina-v2-code", "roberta-bpe"],
-    ),
+    (Rule { add_sep: true, ..rule(&[GPT2]) }, &["jina-v1-en", "jina-v2-code", "roberta-bpe"]),
     (
         rule(&[DIGIT, GPT2]),
         &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"],
@@ -166,7 +177,15 @@ pub(crate) const RULES: [(Rule, &[&str]); 23] = [
     (
         whole(rule(&[LLAMA3]), true),
         &[
-            "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "lfm2", "pixtral", "midm-2.0", "jina-v5-nano",
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "lfm2",
+            "pixtral",
+            "midm-2.0",
+            "jina-v5-nano",
         ],
     ),
     (rule(&[LLAMA3]), &["smaug-bpe", "dbrx", "chatglm-bpe"]),
@@ -174,7 +193,15 @@ pub(crate) const RULES: [(Rule, &[&str]); 23] = [
     (
         rule(&[QWEN2]),
         &[
-            "qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "solar-open", "grok-2", "kormo", "f2llmv2",
+            "qwen2",
+            "deepseek-r1-qwen",
+            "stablelm2",
+            "megrez",
+            "hunyuan",
+            "solar-open",
+            "grok-2",
+            "kormo",
+            "f2llmv2",
         ],
     ),
     (rule(&[QWEN35]), &["qwen35"]),
@@ -182,14 +209,8 @@ pub(crate) const RULES: [(Rule, &[&str]); 23] = [
     (whole(rule(&[GPT4O]), false), &["granite-embed-multi-97m"]),
     (whole(rule(&[TEKKEN]), true), &["tekken"]),
     (rule(&[UP_TO_THREE, CJK, DEEPSEEK3]), &["deepseek-v3", "hunyuan-dense", "hy_v4", "joyai-llm"]),
-    (
-        rule(&[LINE_BREAK, LETTERS, MARKS, Matches(r"\s+$"), CJK_WIDE, DIGITS]),
-        &["deepseek-llm"],
-    ),
-    (
-        rule(&[LINE_BREAK, Matches(r"\s?\p{L}+"), Matches(r"\s?\p{P}+"), CJK_WIDE, DIGIT]),
-        &["deepseek-coder"],
-    ),
+    (rule(&[LINE_BREAK, LETTERS, MARKS, Matches(r"\s+$"), CJK_WIDE, DIGITS]), &["deepseek-llm"]),
+    (rule(&[LINE_BREAK, Matches(r"\s?\p{L}+"), Matches(r"\s?\p{P}+"), CJK_WIDE, DIGIT]), &["deepseek-coder"]),
     (rule(&[PUNCTUATION, GPT2, THREE]), &["falcon"]),
     (rule(&[SEED]), &["seed-coder"]),
     (rule(&[BAILING]), &["bailingmoe", "bailingmoe2", "llada-moe"]),

@@ -13,7 +13,7 @@ fn jinja2_agrees() {
     let tokenizer = tokenizer(false);
     let golden = halfbyte_testing::golden("chat_templates.json");
     let cases = golden.as_array().unwrap();
-    assert!(cases.len() > 45);
+    assert!(cases.len() >= 45);
     for case in cases {
         let template = case["template"].as_str().unwrap();
         let message = |turn: &serde_json::Value| {

@@ -100,7 +100,9 @@ fn warnings_say_what_is_odd_and_what_was_made_of_it() {
     unnamed.pre = None;
     let tokenizer = Tokenizer::new(&unnamed).unwrap();
     assert_eq!(tokenizer.warnings().len(), 1);
-    assert!(tokenizer.warnings()[0].starts_with("the file does not name its pre-tokenizer (tokenizer.ggml.pre)"));
+    assert!(
+        tokenizer.warnings()[0].starts_with("the file does not name its pre-tokenizer (tokenizer.ggml.pre)")
+    );
     unnamed.pre = Some("default".into());
     let named = Tokenizer::new(&unnamed).unwrap();
     assert!(named.warnings().is_empty());
@@ -115,7 +117,9 @@ fn warnings_say_what_is_odd_and_what_was_made_of_it() {
     let tokenizer = Tokenizer::new(&twice).unwrap();
     assert_eq!(
         tokenizer.warnings(),
-        [r#"the token "th" stands twice in the vocabulary, as 257 and as 259, and so do 1 more; texts get the first id"#]
+        [
+            r#"the token "th" stands twice in the vocabulary, as 257 and as 259, and so do 1 more; texts get the first id"#
+        ]
     );
     assert_eq!(tokenizer.encode("the", Special::Off).unwrap(), [258]);
     assert_eq!(tokenizer.token_id("th"), Some(257));
