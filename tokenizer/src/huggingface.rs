@@ -46,6 +46,9 @@ impl HuggingFace {
     /// [`TokenizerError::HuggingFace`].
     pub(crate) fn new(json: &str, spec: &TokenizerSpec, vocab: &Vocab) -> Result<Self, TokenizerError> {
         let mut file: Value = serde_json::from_str(json).map_err(wrong)?;
+        if !file.is_object() {
+            return Err(wrong("expected an object"));
+        }
         let Fields { added_tokens } = Fields::deserialize(&file).map_err(wrong)?;
         let n_vocab = vocab.len();
         if let Some(token) = added_tokens.iter().find(|token| token.id as usize >= n_vocab) {

@@ -50,7 +50,9 @@ fn of_all_layers(object: Object) -> Result<Object, Error> {
         object.iter().filter(|(_, value)| value.is_object()).map(|(name, _)| name.clone()).collect();
     let Some((first, others)) = nested.split_first() else { return Ok(object) };
     if let Some(other) = others.iter().find(|other| object.get(other) != object.get(first)) {
-        return Err(object.unsupported(other, format!("the same rotations in all layers, as {first} has them")));
+        return Err(
+            object.unsupported(other, format!("the same rotations in all layers, as {first} has them"))
+        );
     }
     Ok(object.opt_object(first)?.unwrap_or(object))
 }

@@ -88,7 +88,13 @@ impl Reader {
                 let request: ChatRequest = parse(body)?;
                 self.check_model(&request.common)?;
                 let (messages, max_tokens) = (request.messages()?, request.max_tokens()?);
-                self.checked(form, self.render(&messages, request.arguments())?, &request.common, max_tokens, seed)
+                self.checked(
+                    form,
+                    self.render(&messages, request.arguments())?,
+                    &request.common,
+                    max_tokens,
+                    seed,
+                )
             }
             Form::Text => {
                 let request: TextRequest = parse(body)?;
