@@ -34,7 +34,7 @@ fn error(change: impl FnOnce(&mut TokenizerSpec)) -> String {
 fn errors_name_what_is_wrong() {
     assert_eq!(
         error(|s| s.model = "t5".into()),
-        r#"tokenizer model "t5" is not supported: expected one of gpt2, gemma4, llama, bert"#
+        r#"tokenizer model "t5" is not supported: expected one of gpt2, gemma4, llama, bert, huggingface"#
     );
     let unknown = error(|s| s.pre = Some("superbpe".into()));
     assert!(
