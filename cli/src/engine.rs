@@ -20,6 +20,7 @@ use halfbyte_tokenizer::{Tokenizer, TokenizerSpec};
 use super::args::GlobalArgs;
 use super::device::Device;
 use super::hub;
+use super::output::note;
 use super::progress::{Progress, Waiting};
 use super::way::{self, Way};
 
