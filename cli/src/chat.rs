@@ -52,7 +52,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<Arc<dyn Ra
         tokenizer: &tokenizer,
         template,
         // One time for all turns: a prompt that begins as the last one did is not fed again.
-        options: ChatOptions::default(),
+        options: options(args),
         cache: model.engine.cached_session_with(&drafting)?,
         sampler,
         args,
@@ -67,6 +67,15 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<Arc<dyn Ra
     ended
 }
 
+/// What the template is told besides the messages.
+fn options(args: &ChatArgs) -> ChatOptions {
+    let mut options = ChatOptions::default();
+    for (name, value) in &args.template_args {
+        options.arguments.set(name, value);
+    }
+    options
+}
+
 /// `halfbyte chat --show-prompt`: one message as the model would read it.
 pub(crate) fn show_prompt(global: &GlobalArgs, args: &ChatArgs) -> Result<()> {
     let gguf = loading::open(global.model.as_deref())?;
@@ -78,7 +87,7 @@ pub(crate) fn show_prompt(global: &GlobalArgs, args: &ChatArgs) -> Result<()> {
     };
     let system = args.system.as_deref().map(Message::system);
     let messages: Vec<_> = system.into_iter().chain([Message::user(message)]).collect();
-    let prompt = template.prompt(&tokenizer, &messages, &ChatOptions::default())?;
+    let prompt = template.prompt(&tokenizer, &messages, &options(args))?;
     prompt::show(&prompt.text, &prompt.ids, args.json)
 }
 

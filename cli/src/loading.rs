@@ -16,6 +16,7 @@ use halfbyte_tokenizer::Tokenizer;
 use super::args::GlobalArgs;
 use super::device::Device;
 use super::hub;
+use super::output::note;
 use super::progress::{Progress, Waiting};
 use super::types::Types;
 
@@ -115,7 +116,16 @@ pub(crate) fn load(global: &GlobalArgs) -> Result<Arc<ModelFile>> {
 
 /// The tokenizer that the file of the command line's model describes.
 pub(crate) fn tokenizer(global: &GlobalArgs, file: &ModelFile) -> Result<Tokenizer> {
-    halfbyte::load_tokenizer(file).map_err(|error| explained(error, &model_name(global.model.as_deref())))
+    let tokenizer = halfbyte::load_tokenizer(file);
+    warned(tokenizer.map_err(|error| explained(error, &model_name(global.model.as_deref()))))
+}
+
+/// The tokenizer, after its warnings were written to stderr.
+fn warned(tokenizer: Result<Tokenizer>) -> Result<Tokenizer> {
+    for warning in tokenizer.iter().flat_map(Tokenizer::warnings) {
+        note!("warning: {warning}");
+    }
+    tokenizer
 }
 
 /// The error of loading the model called `name`, in the words of the command line.
@@ -190,7 +200,7 @@ impl LoadedModel {
 
     /// The model's tokenizer, which has a text for every token that the model can choose.
     pub(crate) fn tokenizer(&self) -> Result<Tokenizer> {
-        self.engine.tokenizer().map_err(|error| explained(error, &self.name))
+        warned(self.engine.tokenizer().map_err(|error| explained(error, &self.name)))
     }
 
     /// Tokens that the context holds.

@@ -22,7 +22,7 @@ pub fn check(data: &[u8]) {
     let content = String::from_utf8_lossy(content).into_owned();
     let messages = [Message::system("s"), Message::user(content.clone()), Message::assistant(content)];
     let options =
-        ChatOptions { add_generation_prompt: true, now: UNIX_EPOCH + Duration::from_secs(1_709_208_000) };
+        ChatOptions { now: UNIX_EPOCH + Duration::from_secs(1_709_208_000), ..ChatOptions::default() };
     let prompt = ChatTemplate::from_source(template, &TOKENIZER)
         .and_then(|template| template.prompt(&TOKENIZER, &messages, &options));
     match prompt {

@@ -1,19 +1,23 @@
-//! Byte-level BPE (`gpt2`): the merges of the `tokenizers` crate behind the pre-tokenizers of [`super::pre`].
+//! BPE: the merges of the `tokenizers` crate behind the pre-tokenizers of [`super::pre`].
+//!
+//! Two alphabets: bytes (`gpt2`), and characters with U+2581 for a space (`gemma4`), where a character without a token is
+//! written as byte tokens.
 
 use std::collections::HashSet;
 
 use tokenizers::Model as _;
 use tokenizers::models::bpe::{BPE, Vocab as BpeVocab};
 
-use super::pre::PreTokenizer;
-use super::vocab::Vocab;
+use super::pre::{PreTokenizer, Rule};
+use super::vocab::{Alphabet, TokenKind, Vocab};
 use super::{TokenizerError, TokenizerSpec, bytes};
 
-/// A byte-level BPE model.
+/// A BPE model.
 #[derive(Debug)]
-pub(crate) struct ByteLevelBpe {
+pub(crate) struct Bpe {
     pre: PreTokenizer,
     model: BPE,
+    alphabet: Alphabet,
     /// Whether each byte's character is a token. A vocabulary learnt from text
     /// need not have them all: SmolLM2 lacks eight that UTF-8 text can contain.
     has_byte: [bool; 256],
@@ -21,18 +25,22 @@ pub(crate) struct ByteLevelBpe {
     whole_pieces: bool,
 }
 
-impl ByteLevelBpe {
+impl Bpe {
     /// Checks the merges and builds the model.
     ///
     /// Only tokens that a user's text may contain take part. A merge into
     /// another kind of token is left out: it could never apply.
     ///
     /// # Errors
-    /// [`TokenizerError::UnsupportedPre`], [`TokenizerError::MergeSyntax`],
-    /// [`TokenizerError::MergeToken`].
-    pub(crate) fn new(spec: &TokenizerSpec, vocab: &Vocab) -> Result<Self, TokenizerError> {
-        let pre = PreTokenizer::new(spec.pre.as_deref())?;
-        let whole_pieces = spec.pre.as_deref() == Some("llama-bpe");
+    /// [`TokenizerError::MergeSyntax`], [`TokenizerError::MergeToken`].
+    pub(crate) fn new(
+        spec: &TokenizerSpec,
+        rule: &Rule,
+        vocab: &Vocab,
+        alphabet: Alphabet,
+    ) -> Result<Self, TokenizerError> {
+        let pre = PreTokenizer::new(rule)?;
+        let whole_pieces = rule.whole_pieces;
         let mut merges = Vec::with_capacity(spec.merges.len());
         let mut seen = HashSet::with_capacity(spec.merges.len());
         for (index, merge) in spec.merges.iter().enumerate() {
@@ -48,9 +56,13 @@ impl ByteLevelBpe {
                 merges.push((left.to_owned(), right.to_owned()));
             }
         }
+        let falls_back = alphabet == Alphabet::Plain;
+        // The byte tokens are names here, which no merge leads to.
+        let is_used = |id| vocab.is_plain(id) || (falls_back && vocab.kind(id) == Some(TokenKind::Byte));
         let plain: BpeVocab = vocab
             .iter()
-            .filter(|&(id, text)| !text.is_empty() && vocab.is_plain(id))
+            // Of a text that stands twice, the first id is the one that texts get.
+            .filter(|&(id, text)| vocab.id(text) == Some(id) && is_used(id))
             .map(|(id, text)| (text.to_owned(), id))
             .collect();
         let has_byte = std::array::from_fn(|b| {
@@ -60,9 +72,10 @@ impl ByteLevelBpe {
         let model = BPE::builder()
             .vocab_and_merges(plain, merges)
             .ignore_merges(whole_pieces)
+            .byte_fallback(falls_back)
             .build()
             .map_err(|e| TokenizerError::Bpe { message: e.to_string() })?;
-        Ok(Self { pre, model, has_byte, whole_pieces })
+        Ok(Self { pre, model, alphabet, has_byte, whole_pieces })
     }
 
     /// Appends the tokens of a text in which no whole-string tokens are looked for.
@@ -70,6 +83,10 @@ impl ByteLevelBpe {
     /// A byte without a token is left out, and what is on its two sides is not
     /// merged.
     pub(crate) fn encode(&self, text: &str, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
+        if self.alphabet == Alphabet::Plain {
+            let marked = text.replace(' ', bytes::SPACE_MARK.encode_utf8(&mut [0; 4]));
+            return self.pre.split(&marked, |piece| self.merge(piece, out));
+        }
         let mut chars = String::new();
         self.pre.split(text, |piece| {
             let complete = piece.bytes().all(|b| self.has_byte[usize::from(b)]);

@@ -1,6 +1,6 @@
 //! Everything that can be wrong with a tokenizer description or a request to one.
 
-use super::{SUPPORTED_MODELS, SUPPORTED_PRE};
+use super::{SUPPORTED_MODELS, supported_pre};
 
 /// Why a tokenizer could not be built, or a text or id not be converted.
 ///
@@ -18,15 +18,14 @@ pub enum TokenizerError {
         /// The value of `tokenizer.ggml.model`.
         got: String,
     },
-    /// A pre-tokenizer this crate does not have, or none where one is needed.
+    /// A pre-tokenizer this crate does not have.
     #[error(
-        "pre-tokenizer {} is not supported: expected one of {}",
-        got.as_ref().map_or_else(|| "(none named)".to_owned(), |pre| format!("{pre:?}")),
-        SUPPORTED_PRE.join(", ")
+        "pre-tokenizer {got:?} is not supported: expected one of {}",
+        supported_pre().collect::<Vec<_>>().join(", ")
     )]
     UnsupportedPre {
-        /// The value of `tokenizer.ggml.pre`, if the file has one.
-        got: Option<String>,
+        /// The value of `tokenizer.ggml.pre`.
+        got: String,
     },
     /// A vocabulary with no tokens, or with more than fit an id.
     #[error("the vocabulary has {got} tokens: expected 1 to {limit}")]
@@ -45,16 +44,6 @@ pub enum TokenizerError {
         expected: usize,
         /// The number of entries.
         got: usize,
-    },
-    /// Two ids with one text.
-    #[error("token {token:?} occurs twice, as {first} and as {second}: expected each token once")]
-    DuplicateToken {
-        /// The text.
-        token: String,
-        /// The lower id.
-        first: u32,
-        /// The higher id.
-        second: u32,
     },
     /// A token type outside of the format's list.
     #[error("token {id} has type {got}: expected 0 to 6")]
@@ -90,10 +79,10 @@ pub enum TokenizerError {
         /// The number of tokens.
         n_vocab: usize,
     },
-    /// The model asks for a token at the start or end and does not say which.
-    #[error("the model asks for a {what} token but names none: expected {what}_token_id")]
+    /// The model needs a token and does not say which one it is.
+    #[error("the model needs the {what} token but names none: expected {what}_token_id")]
     NoSpecialId {
-        /// `bos` or `eos`.
+        /// `bos`, `eos`, `seperator` or `unknown`.
         what: &'static str,
     },
     /// A merge that is not two tokens with a space between.
@@ -125,6 +114,12 @@ pub enum TokenizerError {
         got: u32,
         /// The number of tokens.
         n_vocab: usize,
+    },
+    /// A `tokenizer.json` that the `tokenizers` crate cannot run.
+    #[error("tokenizer.json: {message}")]
+    HuggingFace {
+        /// What it said.
+        message: String,
     },
     /// The BPE library refused the vocabulary or a text; the checks before it should have.
     #[error("BPE: {message}")]

@@ -2,10 +2,13 @@
 //!
 //! Text to token ids and back, from a model file's own vocabulary.
 //!
-//! Two families, named as GGUF files name them:
+//! Five families, named as GGUF files name them:
 //!
 //! - `gpt2`: byte-level BPE. The text is cut into pieces by one of the
-//!   [pre-tokenizers](SUPPORTED_PRE), the bytes of each piece are merged by rank.
+//!   [pre-tokenizers](supported_pre), the bytes of each piece are merged by rank.
+//! - `gemma4`: BPE of characters, without cuts but at line breaks.
+//! - `bert`: WordPiece, for models that make embeddings.
+//! - `huggingface`: a `tokenizer.json`, run by the `tokenizers` crate.
 //! - `llama`: SentencePiece BPE. Neighbours are merged by score, characters
 //!   without a token become byte tokens, and a text starts with a space.
 //!
@@ -32,36 +35,42 @@
 //! # Ok::<(), halfbyte_tokenizer::TokenizerError>(())
 //! ```
 
+mod added;
 mod bpe;
 mod bytes;
 pub mod chat;
 mod error;
+mod huggingface;
 mod pre;
 mod spec;
 mod special;
 mod spm;
 mod stream;
+mod tokens;
 mod vocab;
+mod wordpiece;
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-use bpe::ByteLevelBpe;
+use added::AddedTokens;
+use bpe::Bpe;
+use huggingface::HuggingFace;
 use special::{Fragment, SpecialTokens};
 use spm::SentencePiece;
 use vocab::{Alphabet, Vocab};
+use wordpiece::WordPiece;
 
 pub use error::TokenizerError;
-pub use pre::SUPPORTED_PRE;
-pub use spec::NFC_KEY;
-pub use spec::TokenizerSpec;
+pub use pre::supported_pre;
+pub use spec::{ADDED_TOKENS_KEY, HUGGINGFACE_KEY, NFC_KEY, TokenizerSpec};
 pub use stream::StreamDecoder;
 pub use vocab::TokenKind;
 
 /// The tokenizer families that are understood.
-pub const SUPPORTED_MODELS: [&str; 2] = ["gpt2", "llama"];
+pub const SUPPORTED_MODELS: [&str; 5] = ["gpt2", "gemma4", "llama", "bert", "huggingface"];
 
 /// Whether the names of control tokens mean the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +87,13 @@ pub enum Special {
 pub struct Tokenizer {
     vocab: Vocab,
     special: SpecialTokens,
+    /// In place of `special` for what comes from a `tokenizer.json`.
+    added: Option<AddedTokens>,
     model: Model,
     add_bos: bool,
     add_eos: bool,
+    add_sep: bool,
+    warnings: Vec<String>,
     /// Whether text is composed before it is cut.
     nfc: bool,
     chat_template: Option<String>,
@@ -88,8 +101,10 @@ pub struct Tokenizer {
 
 #[derive(Debug)]
 enum Model {
-    Bpe(Box<ByteLevelBpe>),
+    Bpe(Box<Bpe>),
     SentencePiece(Box<SentencePiece>),
+    WordPiece(WordPiece),
+    HuggingFace(Box<HuggingFace>),
 }
 
 impl Tokenizer {
@@ -97,30 +112,73 @@ impl Tokenizer {
     ///
     /// # Errors
     /// Any [`TokenizerError`] but those about texts and ids: an unsupported
-    /// family or pre-tokenizer, tables that do not fit each other, duplicate
-    /// tokens, merges of tokens that are not there, ids out of range.
+    /// family or pre-tokenizer, tables that do not fit each other, merges of tokens that are not there, ids out of range.
     pub fn new(spec: &TokenizerSpec) -> Result<Self, TokenizerError> {
-        let is_llama = match spec.model.as_str() {
-            "gpt2" => false,
-            "llama" => true,
+        let alphabet = match spec.model.as_str() {
+            "gpt2" => Alphabet::ByteLevel,
+            "huggingface" => huggingface_alphabet(spec.huggingface.as_deref().unwrap_or_default()),
+            "gemma4" | "llama" | "bert" => Alphabet::Plain,
             _ => return Err(TokenizerError::UnsupportedModel { got: spec.model.clone() }),
         };
-        let vocab = Vocab::new(spec, if is_llama { Alphabet::Plain } else { Alphabet::ByteLevel })?;
-        let model = if is_llama {
-            Model::SentencePiece(Box::new(SentencePiece::new(spec, &vocab)?))
-        } else {
-            Model::Bpe(Box::new(ByteLevelBpe::new(spec, &vocab)?))
+        let mut vocab = Vocab::new(spec, alphabet)?;
+        let mut warnings = std::mem::take(&mut vocab.warnings);
+        let (bos, sep);
+        let model = match (spec.model.as_str(), &spec.huggingface) {
+            (_, Some(json)) => {
+                (bos, sep) = (spec.model == "llama", false);
+                Model::HuggingFace(Box::new(HuggingFace::new(json, spec, &vocab)?))
+            }
+            ("huggingface", None) => {
+                return Err(TokenizerError::HuggingFace { message: format!("{HUGGINGFACE_KEY} is missing") });
+            }
+            ("llama", None) => {
+                (bos, sep) = (true, false);
+                Model::SentencePiece(Box::new(SentencePiece::new(spec, &vocab)?))
+            }
+            ("bert", None) => {
+                (bos, sep) = (true, true);
+                Model::WordPiece(WordPiece::new(spec, &vocab)?)
+            }
+            (model, None) => {
+                // The family `gemma4` has one rule, which its files need not name.
+                let name = spec.pre.as_deref().or((model == "gemma4").then_some("gemma4"));
+                let rule = pre::rule(name)?;
+                if name.is_none() {
+                    warnings.push(
+                        "the file does not name its pre-tokenizer (tokenizer.ggml.pre): llama.cpp's default rule is \
+                         taken, which may cut words in other places than the model learnt"
+                            .to_owned(),
+                    );
+                }
+                (bos, sep) = (rule.add_bos, rule.add_sep);
+                Model::Bpe(Box::new(Bpe::new(spec, &rule, &vocab, alphabet)?))
+            }
         };
-        let add_bos = spec.add_bos.unwrap_or(is_llama || spec.pre.as_deref() == Some("llama-bpe"));
-        let add_eos = spec.add_eos.unwrap_or(false);
-        for (add, id, what) in [(add_bos, vocab.special.bos, "bos"), (add_eos, vocab.special.eos, "eos")] {
+        let (add_bos, add_eos) = (spec.add_bos.unwrap_or(bos), spec.add_eos.unwrap_or(false));
+        let add_sep = spec.add_sep.unwrap_or(sep);
+        let ids = vocab.special;
+        for (add, id, what) in
+            [(add_bos, ids.bos, "bos"), (add_eos, ids.eos, "eos"), (add_sep, ids.sep, "seperator")]
+        {
             if add && id.is_none() {
                 return Err(TokenizerError::NoSpecialId { what });
             }
         }
         let special = SpecialTokens::new(&vocab);
+        let added = match &spec.added_tokens {
+            None => None,
+            Some(json) => {
+                let tokens: Vec<added::AddedToken> = serde_json::from_str(json)
+                    .map_err(|error| TokenizerError::HuggingFace { message: error.to_string() })?;
+                let n_vocab = vocab.len();
+                if let Some(token) = tokens.iter().find(|token| token.id as usize >= n_vocab) {
+                    return Err(TokenizerError::SpecialId { key: "added_tokens", got: token.id, n_vocab });
+                }
+                Some(AddedTokens::new(tokens)?)
+            }
+        };
         let (nfc, chat_template) = (spec.nfc, spec.chat_template.clone());
-        Ok(Self { vocab, special, model, add_bos, add_eos, nfc, chat_template })
+        Ok(Self { vocab, special, added, model, add_bos, add_eos, add_sep, warnings, nfc, chat_template })
     }
 
     /// The ids of a text, with no token added at either end.
@@ -144,6 +202,9 @@ impl Tokenizer {
         let mut ids = self.with_bos(self.encode(text, special)?);
         if let (true, Some(eos)) = (self.add_eos, self.vocab.special.eos) {
             ids.push(eos);
+        }
+        if let (true, Some(sep)) = (self.add_sep, self.vocab.special.sep) {
+            ids.push(sep);
         }
         Ok(ids)
     }
@@ -169,8 +230,21 @@ impl Tokenizer {
             }
         }
         let mut ids = Vec::new();
+        if let Model::HuggingFace(model) = &self.model {
+            model.encode(&self.vocab, text, &joined, &mut ids)?;
+            return Ok(ids);
+        }
+        let fragments = match &self.added {
+            None => self.special.partition(text, &joined),
+            Some(added) => {
+                let allowed =
+                    |id, range: &Range<usize>| !self.is_control(id) || special::covered(range, &joined);
+                let fragment = |(range, id): added::Span| id.map_or(Fragment::Text(range), Fragment::Token);
+                added.cut(text, allowed).into_iter().map(fragment).collect()
+            }
+        };
         let mut after_token = true;
-        for fragment in self.special.partition(text, &joined) {
+        for fragment in fragments {
             match fragment {
                 Fragment::Token(id) => ids.push(id),
                 Fragment::Text(ref range) => {
@@ -182,6 +256,9 @@ impl Tokenizer {
                         Model::SentencePiece(model) => {
                             model.encode(&self.vocab, part, after_token, &mut ids)?;
                         }
+                        // Returned from above.
+                        Model::HuggingFace(_) => {}
+                        Model::WordPiece(model) => model.encode(&self.vocab, part, &mut ids),
                     }
                 }
             }
@@ -222,7 +299,13 @@ impl Tokenizer {
 
     /// A decoder for a text from its start: takes off a leading space that encoding added.
     pub fn text_decoder(&self) -> StreamDecoder<'_> {
-        let strip = matches!(&self.model, Model::SentencePiece(m) if m.add_space_prefix());
+        let strip = match &self.model {
+            Model::SentencePiece(model) => model.add_space_prefix(),
+            // A space stands in front of every word.
+            Model::WordPiece(_) => true,
+            Model::HuggingFace(model) => model.strips_space(),
+            Model::Bpe(_) => false,
+        };
         StreamDecoder::new(self, strip)
     }
 
@@ -243,80 +326,19 @@ impl Tokenizer {
         let bytes = bytes.ok_or(TokenizerError::IdOutOfRange { got: id, n_vocab: self.n_vocab() })?;
         Ok(if special == Special::Off && self.is_control(id) { &[] } else { bytes })
     }
+}
 
-    /// The number of tokens; ids are below it.
-    pub fn n_vocab(&self) -> usize {
-        self.vocab.len()
-    }
-
-    /// The token that begins a text.
-    pub fn bos_id(&self) -> Option<u32> {
-        self.vocab.special.bos
-    }
-
-    /// The token that ends a text.
-    pub fn eos_id(&self) -> Option<u32> {
-        self.vocab.special.eos
-    }
-
-    /// The token for what cannot be written.
-    pub fn unk_id(&self) -> Option<u32> {
-        self.vocab.special.unk
-    }
-
-    /// The padding token.
-    pub fn pad_id(&self) -> Option<u32> {
-        self.vocab.special.pad
-    }
-
-    /// Whether a prompt starts with [`Tokenizer::bos_id`].
-    pub fn add_bos(&self) -> bool {
-        self.add_bos
-    }
-
-    /// Whether a prompt ends with [`Tokenizer::eos_id`].
-    pub fn add_eos(&self) -> bool {
-        self.add_eos
-    }
-
-    /// Whether a reply ends with this token: the end of the text, of the turn or of the message.
-    pub fn is_eog(&self, id: u32) -> bool {
-        self.vocab.end_of_generation().binary_search(&id).is_ok()
-    }
-
-    /// The tokens that end a reply, in order.
-    pub fn eog_ids(&self) -> &[u32] {
-        self.vocab.end_of_generation()
-    }
-
-    /// Whether the token is a control or unknown token, which a user's text never contains by name.
-    pub fn is_control(&self, id: u32) -> bool {
-        matches!(self.kind(id), Some(TokenKind::Control | TokenKind::Unknown))
-    }
-
-    /// The control and unknown tokens with their names, in order of id.
-    pub fn control_tokens(&self) -> impl Iterator<Item = (u32, &str)> {
-        self.vocab.iter().filter(|&(id, _)| self.is_control(id))
-    }
-
-    /// What a token is for, or `None` for an id out of range.
-    pub fn kind(&self, id: u32) -> Option<TokenKind> {
-        self.vocab.kind(id)
-    }
-
-    /// A token's text as the vocabulary stores it, or `None` for an id out of range.
-    pub fn token_text(&self, id: u32) -> Option<&str> {
-        self.vocab.text(id)
-    }
-
-    /// The token stored with this text, of whatever kind.
-    pub fn token_id(&self, text: &str) -> Option<u32> {
-        self.vocab.id(text)
-    }
-
-    /// The model's chat template, if it has one.
-    pub fn chat_template(&self) -> Option<&str> {
-        self.chat_template.as_deref()
+/// How the tokens of a `tokenizer.json` stand for bytes.
+fn huggingface_alphabet(json: &str) -> Alphabet {
+    let file: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
+    let is = |part: &serde_json::Value| part["type"] == "ByteLevel";
+    let holds = |part: &serde_json::Value, list: &str| {
+        is(part) || part[list].as_array().is_some_and(|all| all.iter().any(is))
+    };
+    if holds(&file["decoder"], "decoders") || holds(&file["pre_tokenizer"], "pretokenizers") {
+        Alphabet::ByteLevel
+    } else {
+        Alphabet::Plain
     }
 }
 

@@ -98,7 +98,7 @@ impl SpecialToken {
 }
 
 /// Whether one of the ranges holds all of `inner`.
-fn covered(inner: &Range<usize>, ranges: &[Range<usize>]) -> bool {
+pub(crate) fn covered(inner: &Range<usize>, ranges: &[Range<usize>]) -> bool {
     let after = ranges.partition_point(|r| r.start <= inner.start);
     after > 0 && inner.end <= ranges[after - 1].end
 }

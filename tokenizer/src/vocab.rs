@@ -80,6 +80,7 @@ pub(crate) struct SpecialIds {
     pub(crate) eos: Option<u32>,
     pub(crate) unk: Option<u32>,
     pub(crate) pad: Option<u32>,
+    pub(crate) sep: Option<u32>,
 }
 
 /// A vocabulary whose tables have been checked against each other.
@@ -92,6 +93,8 @@ pub(crate) struct Vocab {
     bytes: Vec<u8>,
     ends: Vec<usize>,
     end_of_generation: Vec<u32>,
+    /// What is odd about the tables, in sentences for the user.
+    pub(crate) warnings: Vec<String>,
     pub(crate) special: SpecialIds,
 }
 
@@ -109,8 +112,12 @@ impl Vocab {
         }
         let mut kinds = token_kinds(&spec.token_types, n)?;
         let texts: Vec<Arc<str>> = spec.tokens.iter().map(|t| Arc::from(t.as_str())).collect();
-        let ids = index(&texts)?;
-        let (special, mut end_of_generation) = special_ids(spec, alphabet, kinds[0])?;
+        let mut warnings = Vec::new();
+        let ids = index(&texts, &mut warnings);
+        if let Some(template) = &spec.chat_template {
+            warnings.extend(retype(&texts, &mut kinds, template));
+        }
+        let (special, mut end_of_generation) = special_ids(spec, kinds[0])?;
         for &text in END_OF_GENERATION.iter().chain(&END_OF_FILL) {
             if let Some(&id) = ids.get(text) {
                 end_of_generation.push(id);
@@ -141,7 +148,7 @@ impl Vocab {
             }
             ends.push(all.len());
         }
-        Ok(Self { texts, kinds, ids, bytes: all, ends, end_of_generation, special })
+        Ok(Self { texts, kinds, ids, bytes: all, ends, end_of_generation, warnings, special })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -214,35 +221,72 @@ fn token_kinds(types: &[i32], n: usize) -> Result<Vec<TokenKind>, TokenizerError
 }
 
 /// The id of each text, empty ones left out: they cannot occur in a text.
-fn index(texts: &[Arc<str>]) -> Result<HashMap<Arc<str>, u32>, TokenizerError> {
+///
+/// A text that stands twice has its first id.
+fn index(texts: &[Arc<str>], warnings: &mut Vec<String>) -> HashMap<Arc<str>, u32> {
     let mut ids = HashMap::with_capacity(texts.len());
+    let mut twice = Vec::new();
     for (id, text) in (0_u32..).zip(texts).filter(|(_, text)| !text.is_empty()) {
-        if let Some(first) = ids.insert(Arc::clone(text), id) {
-            return Err(TokenizerError::DuplicateToken { token: text.to_string(), first, second: id });
+        let first = *ids.entry(Arc::clone(text)).or_insert(id);
+        if first != id {
+            twice.push((first, id));
         }
     }
-    Ok(ids)
+    if let Some(&(first, id)) = twice.first() {
+        let text = &texts[id as usize];
+        let others = match twice.len() {
+            1 => String::new(),
+            n => format!(", and so do {} more", n - 1),
+        };
+        warnings.push(format!(
+            "the token {text:?} stands twice in the vocabulary, as {first} and as {id}{others}; texts get the first id"
+        ));
+    }
+    ids
+}
+
+/// Makes control tokens of those that the file calls normal although its template writes them: texts in `<|` and `|>`.
+/// Returns a warning if there are any.
+fn retype(texts: &[Arc<str>], kinds: &mut [TokenKind], template: &str) -> Option<String> {
+    let is_name = |text: &str| {
+        [("<|", "|>"), ("<\u{ff5c}", "\u{ff5c}>")].iter().any(|(start, end)| {
+            text.len() > start.len() + end.len() && text.starts_with(start) && text.ends_with(end)
+        })
+    };
+    let mut names = Vec::new();
+    for (text, kind) in texts.iter().zip(kinds) {
+        if *kind == TokenKind::Normal && is_name(text) && template.contains(&**text) {
+            *kind = TokenKind::Control;
+            names.push(format!("{text:?}"));
+        }
+    }
+    (!names.is_empty()).then(|| {
+        names.truncate(5);
+        let names = names.join(", ");
+        format!("the chat template writes {names}, which the file calls normal text; it is taken as a control token")
+    })
 }
 
 /// The named ids, checked, and those among them that end a reply. `kind_of_0`: of the token with id 0.
-fn special_ids(
-    spec: &TokenizerSpec,
-    alphabet: Alphabet,
-    kind_of_0: TokenKind,
-) -> Result<(SpecialIds, Vec<u32>), TokenizerError> {
+fn special_ids(spec: &TokenizerSpec, kind_of_0: TokenKind) -> Result<(SpecialIds, Vec<u32>), TokenizerError> {
     let n_vocab = spec.tokens.len();
     let check = |key, id: Option<u32>| match id {
         Some(got) if got as usize >= n_vocab => Err(TokenizerError::SpecialId { key, got, n_vocab }),
         id => Ok(id),
     };
     // SentencePiece's own numbering, which old `llama` files rely on.
-    let default = |id: u32| (alphabet == Alphabet::Plain && (id as usize) < n_vocab).then_some(id);
+    let of = |model: &str, id: u32| (spec.model == model && (id as usize) < n_vocab).then_some(id);
+    let default = |id| of("llama", id);
+    // BERT's numbering.
+    let bert = |id| of("bert", id);
     let special = SpecialIds {
-        bos: check("bos_token_id", spec.bos_id)?.or(default(1)),
+        bos: check("bos_token_id", spec.bos_id)?.or(default(1)).or(bert(101)),
         eos: check("eos_token_id", spec.eos_id)?.or(default(2)),
         unk: check("unknown_token_id", spec.unk_id)?
-            .or(default(0).filter(|_| kind_of_0 == TokenKind::Unknown)),
-        pad: check("padding_token_id", spec.pad_id)?,
+            .or(default(0).filter(|_| kind_of_0 == TokenKind::Unknown))
+            .or(bert(100)),
+        pad: check("padding_token_id", spec.pad_id)?.or(bert(0)),
+        sep: check("seperator_token_id", spec.sep_id)?.or(bert(102)),
     };
     let eot = check("eot_token_id", spec.eot_id)?;
     let eom = check("eom_token_id", spec.eom_id)?;

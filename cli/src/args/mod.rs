@@ -395,6 +395,10 @@ pub(crate) struct ChatArgs {
     /// What the model is told first of all [default: what its template says]
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) system: Option<String>,
+    /// Tell the chat template something by name, such as enable_thinking=false; the value is JSON if it is JSON, otherwise a
+    /// text
+    #[arg(long = "template-arg", value_name = "NAME=VALUE", value_parser = parse_template_arg)]
+    pub(crate) template_args: Vec<(String, String)>,
     /// Show one message as the model would read it, text and token ids, and do not run the model
     #[arg(long)]
     pub(crate) show_prompt: bool,
@@ -595,6 +599,14 @@ pub(crate) struct ManArgs {
     /// Folder to write to; it is made if it is not there
     #[arg(value_name = "FOLDER")]
     pub(crate) folder: PathBuf,
+}
+
+/// The name and the value of an argument for the chat template.
+fn parse_template_arg(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("expected NAME=VALUE".to_owned()),
+    }
 }
 
 fn parse_count(text: &str) -> Result<usize, String> {

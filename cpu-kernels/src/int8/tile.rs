@@ -233,7 +233,7 @@ fn add_high_bytes<S: Simd, const T: usize>(
     range: Range<usize>,
     dots: &mut [S::I32; T],
 ) {
-    if x.mark & (1 << range.end) - (1 << range.start) == 0 {
+    if x.mark & ((1 << range.end) - (1 << range.start)) == 0 {
         return;
     }
     let mut out = [Line::zeroed(); T];

@@ -37,6 +37,14 @@ pub(super) fn configure(config: &Object, _: &mut Metadata) -> Result<(), source:
     if config.opt_bool("use_sliding_window")? == Some(true) {
         return Err(config.unsupported("use_sliding_window", "false"));
     }
+    // In Mistral's files a window is in use where it is named.
+    if config.opt_str("model_type")? == Some("mistral")
+        && let (Some(window), Some(context)) =
+            (config.opt_u32("sliding_window")?, config.opt_u32("max_position_embeddings")?)
+        && window < context
+    {
+        return Err(config.unsupported("sliding_window", "null, or a window as long as the context"));
+    }
     Ok(())
 }
 

@@ -48,6 +48,8 @@ impl Architecture {
 
     /// The architecture with this `model_type`, or the names of all that there are.
     pub(crate) fn by_model_type(model_type: Option<&str>) -> Result<&'static Self, String> {
+        // Mistral's models are Llama's with a window, which `configure` refuses where it is used.
+        let model_type = model_type.map(|name| if name == "mistral" { "llama" } else { name });
         let found = ALL.into_iter().find(|architecture| Some(architecture.model_type) == model_type);
         found.ok_or_else(|| names(|architecture| architecture.model_type))
     }

@@ -1,11 +1,11 @@
-//! Recognises which of halfbyte's tokenizers a `tokenizer.json` describes.
+//! Recognises which of GGUF's tokenizers a `tokenizer.json` describes.
 //!
-//! The file lists the steps of a tokenizer: normalizer, pre-tokenizer, model. halfbyte has the combinations that the
-//! supported model families were published with, so a file is recognised or refused as a whole: any other tokenizer would
-//! give other ids than the model was trained with.
+//! The file lists the steps of a tokenizer: normalizer, pre-tokenizer, model. A file is recognised as a whole. A byte-level one
+//! that is recognised is cut by `halfbyte_tokenizer`'s own rules, which take linear time: the `tokenizers` crate's engine for
+//! the same expressions gives up on long runs of spaces. All others are run by the `tokenizers` crate as they are.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The parts of `tokenizer.json` that decide about ids.
 #[derive(Debug, Deserialize)]
@@ -16,6 +16,8 @@ pub(super) struct TokenizerJson {
     pub(super) normalizer: Value,
     #[serde(default)]
     pub(super) pre_tokenizer: Value,
+    #[serde(default)]
+    pub(super) decoder: Value,
     #[serde(default)]
     pub(super) post_processor: Value,
     pub(super) model: BpeModel,
@@ -28,6 +30,8 @@ pub(super) struct AddedToken {
     pub(super) content: String,
     #[serde(default)]
     pub(super) special: bool,
+    #[serde(flatten)]
+    pub(super) flags: serde_json::Map<String, Value>,
 }
 
 /// The model of a BPE tokenizer.
@@ -44,6 +48,8 @@ pub(super) struct BpeModel {
     pub(super) unk_token: Option<String>,
     #[serde(default)]
     pub(super) byte_fallback: bool,
+    #[serde(default)]
+    pub(super) fuse_unk: bool,
     #[serde(default)]
     pub(super) ignore_merges: bool,
     #[serde(default)]
@@ -80,7 +86,45 @@ const QWEN2: &str = concat!(
 );
 
 impl TokenizerJson {
-    /// The family, or the name of the part that is not supported.
+    /// The added tokens with their flags, as the file has them.
+    pub(super) fn added(&self) -> Value {
+        let token = |token: &AddedToken| {
+            let mut fields = token.flags.clone();
+            fields.insert("id".to_owned(), token.id.into());
+            fields.insert("content".to_owned(), token.content.clone().into());
+            fields.insert("special".to_owned(), token.special.into());
+            Value::Object(fields)
+        };
+        self.added_tokens.iter().map(token).collect()
+    }
+
+    /// Whether the model is BPE, whose vocabulary and merges GGUF has tables for.
+    pub(super) fn is_bpe(&self) -> bool {
+        self.model.kind.as_deref().is_none_or(|kind| kind == "BPE")
+    }
+
+    /// The file without the vocabulary and the merges of its BPE model.
+    pub(super) fn without_tables(&self) -> Value {
+        let model = &self.model;
+        json!({
+            "version": "1.0",
+            "added_tokens": self.added(),
+            "normalizer": self.normalizer,
+            "pre_tokenizer": self.pre_tokenizer,
+            "decoder": self.decoder,
+            "model": {
+                "type": "BPE",
+                "unk_token": model.unk_token,
+                "byte_fallback": model.byte_fallback,
+                "fuse_unk": model.fuse_unk,
+                "ignore_merges": model.ignore_merges,
+                "continuing_subword_prefix": model.continuing_subword_prefix,
+                "end_of_word_suffix": model.end_of_word_suffix,
+            },
+        })
+    }
+
+    /// The family, or the name of the part that GGUF has no family for.
     pub(super) fn family(&self) -> Result<Family, &'static str> {
         let model = &self.model;
         if model.kind.as_deref().is_some_and(|kind| kind != "BPE") {

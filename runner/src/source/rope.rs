@@ -16,19 +16,16 @@ pub(super) fn set(
     dims: usize,
     metadata: &mut Metadata,
 ) -> Result<Option<Vec<f32>>, Error> {
-    if config.opt_f64("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
-        return Err(config.unsupported("partial_rotary_factor", "1"));
-    }
-    // Newer files have one object for all of these fields.
-    let parameters = config.opt_object("rope_parameters")?;
-    let scaling = match &parameters {
-        Some(parameters) => Some(parameters.clone()),
-        None => config.opt_object("rope_scaling")?,
-    };
-    let base = match &parameters {
-        Some(parameters) if parameters.get("rope_theta").is_some() => {
-            positive(parameters, "rope_theta", None)?
+    // Newer files have one object for all of these fields, under either name.
+    let field = if config.get("rope_parameters").is_some() { "rope_parameters" } else { "rope_scaling" };
+    let scaling = config.opt_object(field)?.map(of_all_layers).transpose()?;
+    for object in scaling.iter().chain([config]) {
+        if object.opt_f64("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
+            return Err(object.unsupported("partial_rotary_factor", "1"));
         }
+    }
+    let base = match &scaling {
+        Some(scaling) if scaling.get("rope_theta").is_some() => positive(scaling, "rope_theta", None)?,
         _ => positive(config, "rope_theta", Some(10_000.0))?,
     };
     metadata.set(format!("{prefix}.rope.freq_base"), base as f32);
@@ -45,6 +42,19 @@ pub(super) fn set(
         Some("llama3") => Ok(Some(llama3(&scaling, base, dims)?)),
         Some(_) => Err(scaling.unsupported(key, SUPPORTED)),
     }
+}
+
+/// The parameters of every layer, if `object` has an object for each type of layer and they all say the same.
+fn of_all_layers(object: Object) -> Result<Object, Error> {
+    let nested: Vec<String> =
+        object.iter().filter(|(_, value)| value.is_object()).map(|(name, _)| name.clone()).collect();
+    let Some((first, others)) = nested.split_first() else { return Ok(object) };
+    if let Some(other) = others.iter().find(|other| object.get(other) != object.get(first)) {
+        return Err(
+            object.unsupported(other, format!("the same rotations in all layers, as {first} has them"))
+        );
+    }
+    Ok(object.opt_object(first)?.unwrap_or(object))
 }
 
 /// The divisor of each frequency: 1 for those that make many turns within the original context, `factor` for those that

@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 use serde::Deserializer;
-use serde::de::{MapAccess, Visitor};
+use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use super::Error;
@@ -13,8 +13,8 @@ use super::json::{self, Object};
 use super::limits::{MAX_CONFIG_BYTES, MAX_TOKENIZER_BYTES, MAX_TOKENIZER_CONFIG_BYTES};
 use super::pieces::{Family, Merge, TokenizerJson};
 use halfbyte_gguf::{Metadata, StringTable, quote};
-use halfbyte_tokenizer::NFC_KEY;
 use halfbyte_tokenizer::chat::MAX_TEMPLATE_BYTES;
+use halfbyte_tokenizer::{ADDED_TOKENS_KEY, HUGGINGFACE_KEY, NFC_KEY};
 
 /// GGUF's numbers of token types.
 const NORMAL: i32 = 1;
@@ -31,33 +31,40 @@ const BYTE: i32 = 6;
 pub(super) fn set(directory: &Path, config: &Object, n_vocab: usize, m: &mut Metadata) -> Result<(), Error> {
     let path = directory.join("tokenizer.json");
     let Some(bytes) = json::read(&path, MAX_TOKENIZER_BYTES)? else { return Ok(()) };
-    let tokenizer: TokenizerJson = serde_json::from_slice(&bytes)
-        .map_err(|error| Error::Json { path: path.clone(), message: error.to_string() })?;
+    let wrong = |error: serde_json::Error| Error::Json { path: path.clone(), message: error.to_string() };
+    let tokenizer: TokenizerJson = serde_json::from_slice(&bytes).map_err(wrong)?;
+    let whole = match tokenizer.is_bpe() {
+        true => tokenizer.without_tables().to_string(),
+        false => serde_json::from_slice::<Value>(&bytes).map_err(wrong)?.to_string(),
+    };
     drop(bytes);
     let options = Object::read(&directory.join("tokenizer_config.json"), MAX_TOKENIZER_CONFIG_BYTES)?;
     let generation = Object::read(&directory.join("generation_config.json"), MAX_CONFIG_BYTES)?;
-    let family = tokenizer.family().map_err(|field| Error::Feature {
-        path: path.clone(),
-        field: field.to_owned(),
-        got: "as it is".to_owned(),
-        supported: "the tokenizers of Llama 2 and 3, Qwen 2 and 3, SmolLM2 and GPT-2".into(),
-    })?;
-    let table = Table::new(&path, &tokenizer, family, n_vocab)?;
+    let table = Table::new(&path, &tokenizer, n_vocab)?;
     let id = |name: &str| table.ids.get(name).copied();
 
-    match family {
-        Family::ByteLevel(pre) => {
+    if tokenizer.is_bpe() {
+        m.set("tokenizer.ggml.merges", merges(&tokenizer.model.merges));
+    }
+    match tokenizer.family() {
+        Ok(Family::ByteLevel(pre)) => {
             m.set("tokenizer.ggml.model", "gpt2");
             m.set("tokenizer.ggml.pre", pre);
-            m.set("tokenizer.ggml.merges", merges(&tokenizer.model.merges));
+            m.set(ADDED_TOKENS_KEY, tokenizer.added().to_string());
             if tokenizer.is_composed() {
                 m.set(NFC_KEY, true);
             }
         }
-        Family::SentencePiece { add_space_prefix } => {
+        Ok(Family::SentencePiece { add_space_prefix }) => {
+            // The tables of this family are for other programs.
+            m.set(HUGGINGFACE_KEY, whole);
             m.set("tokenizer.ggml.model", "llama");
             m.set("tokenizer.ggml.add_space_prefix", add_space_prefix);
             m.set("tokenizer.ggml.scores", scores(&tokenizer.model.merges, &table));
+        }
+        Err(_) => {
+            m.set("tokenizer.ggml.model", "huggingface");
+            m.set(HUGGINGFACE_KEY, whole);
         }
     }
     let unknown = tokenizer.model.unk_token.as_deref().and_then(id);
@@ -109,7 +116,7 @@ struct Table {
 }
 
 impl Table {
-    fn new(path: &Path, tokenizer: &TokenizerJson, family: Family, n_vocab: usize) -> Result<Self, Error> {
+    fn new(path: &Path, tokenizer: &TokenizerJson, n_vocab: usize) -> Result<Self, Error> {
         let mut texts: Vec<Option<&str>> = vec![None; n_vocab];
         let mut types = vec![UNUSED; n_vocab];
         let wrong = |field: &str, token: &str, expected: String| {
@@ -135,7 +142,7 @@ impl Table {
         };
         let unknown = tokenizer.model.unk_token.as_deref();
         let is_byte = |text: &str| {
-            matches!(family, Family::SentencePiece { .. })
+            tokenizer.model.byte_fallback
                 && text.len() == 6
                 && text
                     .strip_prefix("<0x")
@@ -236,7 +243,7 @@ fn template(directory: &Path, options: Option<&Object>) -> Result<Option<String>
     }
 }
 
-/// Reads an object of numbers as pairs.
+/// Reads an object of numbers as pairs. A Unigram model's list of texts with scores has the places as numbers.
 pub(super) fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, u32)>, D::Error> {
     struct Pairs;
     impl<'de> Visitor<'de> for Pairs {
@@ -253,6 +260,14 @@ pub(super) fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(S
             }
             Ok(pairs)
         }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+            let mut pairs = Vec::new();
+            while let Some((text, _)) = seq.next_element::<(String, f64)>()? {
+                pairs.push((text, u32::try_from(pairs.len()).unwrap_or(u32::MAX)));
+            }
+            Ok(pairs)
+        }
     }
-    deserializer.deserialize_map(Pairs)
+    deserializer.deserialize_any(Pairs)
 }

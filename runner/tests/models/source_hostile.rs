@@ -269,6 +269,22 @@ fn configurations() {
         ),
         ("rope_scaling", json!("x"), "config.json: rope_scaling is \"x\": expected an object"),
         (
+            "rope_scaling",
+            json!({"rope_theta": 0}),
+            "config.json: rope_scaling.rope_theta is 0: expected a positive number",
+        ),
+        (
+            "rope_parameters",
+            json!({"full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4}}),
+            "config.json: rope_parameters.sliding_attention = an object is not supported; supported: the same rotations in all \
+             layers, as full_attention has them",
+        ),
+        (
+            "rope_parameters",
+            json!({"rope_type": "default", "partial_rotary_factor": 0.5}),
+            "config.json: rope_parameters.partial_rotary_factor = 0.5 is not supported; supported: 1",
+        ),
+        (
             "quantization",
             json!({"group_size": 48, "bits": 4}),
             "config.json: quantization.group_size = 48 is not supported; supported: 32, 64, 128",
@@ -448,20 +464,10 @@ fn tokenizers() {
         change(&mut file);
         refusal(&Directory::with_tokenizer(&file))
     };
-    let unsupported = |field: &str| {
-        format!(
-            "tokenizer.json: {field} = as it is is not supported; supported: the tokenizers of Llama 2 and 3, Qwen 2 and 3, \
-             SmolLM2 and GPT-2"
-        )
-    };
-    assert_eq!(with(&|f| f["model"]["type"] = "Unigram".into()), unsupported("model.type"));
-    assert_eq!(with(&|f| f["pre_tokenizer"] = json!({"type": "Whitespace"})), unsupported("pre_tokenizer"));
-    assert_eq!(with(&|f| f["normalizer"] = json!({"type": "Lowercase"})), unsupported("normalizer"));
-    assert_eq!(with(&|f| f["model"]["ignore_merges"] = true.into()), unsupported("model.ignore_merges"));
-    assert_eq!(
-        with(&|f| f["model"]["end_of_word_suffix"] = "</w>".into()),
-        unsupported("model.end_of_word_suffix")
-    );
+    // What is no tokenizer of the `tokenizers` crate.
+    assert!(with(&|f| f["model"]["type"] = "Nothing".into()).contains("tokenizer.json: "));
+    assert!(with(&|f| f["pre_tokenizer"] = json!({"type": "Nothing"})).contains("tokenizer.json: "));
+    assert!(with(&|f| f["normalizer"] = json!({"type": "Nothing"})).contains("tokenizer.json: "));
     assert_eq!(
         with(&|f| f["model"]["vocab"]["zz"] = 600.into()),
         "tokenizer.json: model.vocab is \"zz\": expected an id below 600, the model's vocabulary, and not 600"
@@ -475,11 +481,10 @@ fn tokenizers() {
         with(&|f| f["model"]["vocab"]["zz"] = (-1).into())
             .starts_with("tokenizer.json: invalid value: integer `-1`")
     );
-    assert!(with(&|f| f["model"]["vocab"] = json!([])).starts_with("tokenizer.json: invalid type: sequence"));
+    assert!(with(&|f| f["model"]["vocab"] = json!([1])).starts_with("tokenizer.json: invalid type: integer"));
     assert!(with(&|f| f["model"]["merges"] = json!([1])).starts_with("tokenizer.json: data did not match"));
     assert!(with(&|f| f["model"]["merges"] = json!(["nospace"])).contains("merge 0 is \"nospace\""));
     assert!(with(&|f| f["model"]["merges"] = json!(["a zzzz"])).contains("merge 0 needs the token \"zzzz\""));
-    assert!(with(&|f| f["model"]["vocab"]["<s>"] = 599.into()).contains("token \"<s>\" occurs twice"));
 
     let directory = Directory::with_tokenizer(&good());
     directory.write("generation_config.json", json!({"eos_token_id": [600]}).to_string());

@@ -1,6 +1,6 @@
 //! `tokenizer.json` files through our loader, against the `tokenizers` crate reading the same files.
 
-use crate::source_support::{Directory, byte_level, sentence_piece};
+use crate::source_support::{Directory, byte_level, config, sentence_piece};
 use halfbyte::source;
 use halfbyte_gguf::{Gguf, GgufWriter};
 use halfbyte_tokenizer::chat::{ChatOptions, ChatTemplate, Message};
@@ -102,6 +102,63 @@ fn text_is_composed_where_the_file_says_so() {
 #[test]
 fn sentence_piece_family() {
     same_ids(&sentence_piece());
+}
+
+/// Files that GGUF has no family for, and added tokens with flags, in directories and in GGUF files that are made of them.
+#[test]
+fn tokenizers_run_as_they_are() {
+    let mut lowered = byte_level(json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}));
+    lowered["normalizer"] = json!({"type": "Lowercase"});
+    let mut spaced = byte_level(json!({"type": "ByteLevel", "add_prefix_space": true, "use_regex": true}));
+    spaced["model"]["ignore_merges"] = true.into();
+    let mut first = sentence_piece();
+    first["normalizer"] = Value::Null;
+    first["pre_tokenizer"] =
+        json!({"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "first", "split": false});
+    let mut flags = byte_level(json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}));
+    flags["added_tokens"][0]["rstrip"] = true.into();
+    flags["added_tokens"][1]["lstrip"] = true.into();
+    for file in [lowered, spaced, first, flags] {
+        let directory = Directory::with_tokenizer(&file);
+        let source = source::open(directory.path()).unwrap();
+        let bytes = GgufWriter::new(Vec::new(), source.metadata(), &[]).unwrap().finish().unwrap();
+        let gguf = Gguf::from_vec(bytes).unwrap();
+        let again = Tokenizer::new(&TokenizerSpec::from_metadata(gguf.metadata()).unwrap()).unwrap();
+        let theirs = tokenizers::Tokenizer::from_bytes(file.to_string()).unwrap();
+        let token = file["added_tokens"][0]["content"].as_str().unwrap();
+        let other = file["added_tokens"][1]["content"].as_str().unwrap();
+        let with_tokens = format!("{token}\n\n the  {other}The {token} {other}");
+        for text in TEXTS.into_iter().chain([with_tokens.as_str()]) {
+            let want = theirs.encode(text, false).unwrap().get_ids().to_vec();
+            assert_eq!(ours(&directory).encode(text, Special::On).unwrap(), want, "{text:?}");
+            assert_eq!(again.encode(text, Special::On).unwrap(), want, "{text:?}");
+        }
+        let typed = ours(&directory).encode(&with_tokens, Special::Off).unwrap();
+        assert!(!typed.iter().any(|&id| again.is_control(id)), "{typed:?}");
+    }
+}
+
+/// Where the base of the rotations may stand, and what a directory called `mistral` is.
+#[test]
+fn rotations_are_read_wherever_they_stand() {
+    for (fields, base) in [
+        (json!({"rope_theta": 5e5}), 5e5_f32),
+        (json!({"rope_theta": null, "rope_scaling": {"rope_type": "default", "rope_theta": 1e6}}), 1e6),
+        (json!({"rope_theta": null, "rope_parameters": {"rope_type": "default", "rope_theta": 2e6}}), 2e6),
+        (json!({"rope_theta": null, "rope_parameters": {"full_attention": {"rope_theta": 3e6}}}), 3e6),
+        (json!({"rope_theta": null}), 1e4),
+        (json!({"model_type": "mistral", "sliding_window": null, "rope_theta": 4e6}), 4e6),
+    ] {
+        let directory = Directory::new();
+        let mut changed = config();
+        for (name, value) in fields.as_object().unwrap() {
+            changed[name] = value.clone();
+        }
+        directory.write("config.json", changed.to_string());
+        let source = source::open(directory.path()).unwrap();
+        assert_eq!(source.metadata().f32("llama.rope.freq_base").unwrap(), base, "{fields}");
+        assert_eq!(source.metadata().str("general.architecture").unwrap(), "llama");
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::error::ApiError;
 use halfbyte::sampler::SamplerConfig;
-use halfbyte_tokenizer::chat::{Message, Role};
+use halfbyte_tokenizer::Special;
+use halfbyte_tokenizer::chat::{Arguments, Message, Role};
 
 /// The most stop strings of a request.
 const MAX_STOPS: usize = 16;
@@ -21,6 +22,10 @@ pub(super) struct ChatRequest {
     functions: Option<Vec<Value>>,
     response_format: Option<ResponseFormat>,
     max_completion_tokens: Option<u32>,
+    /// What the template is told by name, as in vLLM and llama.cpp.
+    chat_template_kwargs: Option<Arguments>,
+    /// The same as `enable_thinking` in `chat_template_kwargs`, which has precedence.
+    enable_thinking: Option<bool>,
     #[serde(flatten)]
     pub(super) common: Common,
 }
@@ -29,6 +34,9 @@ pub(super) struct ChatRequest {
 #[derive(Debug, Deserialize)]
 pub(super) struct TextRequest {
     prompt: TextPrompt,
+    /// Whether the names of control tokens in the prompt are the tokens: for a client that has applied a chat template
+    /// itself. The name is that of llama.cpp's `/tokenize`.
+    parse_special: Option<bool>,
     echo: Option<bool>,
     suffix: Option<String>,
     best_of: Option<u32>,
@@ -107,8 +115,13 @@ enum TextPrompt {
 /// A prompt of `POST /v1/completions`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Prompt {
-    /// To be tokenized, names of control tokens being text.
-    Text(String),
+    /// To be tokenized.
+    Text {
+        /// The prompt.
+        text: String,
+        /// Whether names of control tokens are the tokens, and not text.
+        special: Special,
+    },
     /// Tokens as they are.
     Ids(Vec<u32>),
 }
@@ -121,6 +134,17 @@ impl ChatRequest {
             return Err(ApiError::invalid("messages", "messages is empty: expected at least one"));
         }
         self.messages.iter().enumerate().map(|(i, message)| message.read(i)).collect()
+    }
+
+    /// What the template is told by name.
+    pub(super) fn arguments(&self) -> Arguments {
+        let mut arguments = self.chat_template_kwargs.clone().unwrap_or_default();
+        if let Some(thinking) = self.enable_thinking
+            && !arguments.names().any(|name| name == "enable_thinking")
+        {
+            arguments.set("enable_thinking", if thinking { "true" } else { "false" });
+        }
+        arguments
     }
 
     /// The most tokens of the reply; the newer name first.
@@ -197,10 +221,11 @@ impl TextRequest {
         if self.best_of.is_some_and(|n| n > 1) {
             return Err(ApiError::unsupported("best_of"));
         }
+        let special = if self.parse_special == Some(true) { Special::On } else { Special::Off };
         match &self.prompt {
-            TextPrompt::Text(text) => Ok(Prompt::Text(text.clone())),
+            TextPrompt::Text(text) => Ok(Prompt::Text { text: text.clone(), special }),
             TextPrompt::Texts(texts) => match texts.as_slice() {
-                [text] => Ok(Prompt::Text(text.clone())),
+                [text] => Ok(Prompt::Text { text: text.clone(), special }),
                 texts => Err(ApiError::invalid(
                     "prompt",
                     format!("prompt is a list of {} texts: expected one text in a request", texts.len()),

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use body::{ChatRequest, Common, Prompt, TextRequest};
 use halfbyte::generate::{Beginning, Request, StopStrings};
 use halfbyte::sampler::{Sampler, SamplerConfig};
-use halfbyte_tokenizer::chat::{ChatError, ChatOptions, ChatTemplate, Message};
+use halfbyte_tokenizer::chat::{Arguments, ChatError, ChatOptions, ChatTemplate, Message};
 use halfbyte_tokenizer::{Special, Tokenizer};
 
 /// The two kinds of request.
@@ -88,7 +88,13 @@ impl Reader {
                 let request: ChatRequest = parse(body)?;
                 self.check_model(&request.common)?;
                 let (messages, max_tokens) = (request.messages()?, request.max_tokens()?);
-                self.checked(form, self.render(&messages)?, &request.common, max_tokens, seed)
+                self.checked(
+                    form,
+                    self.render(&messages, request.arguments())?,
+                    &request.common,
+                    max_tokens,
+                    seed,
+                )
             }
             Form::Text => {
                 let request: TextRequest = parse(body)?;
@@ -120,11 +126,18 @@ impl Reader {
     }
 
     /// The conversation as the model's template writes it.
-    fn render(&self, messages: &[Message]) -> Result<Vec<u32>, ApiError> {
+    fn render(&self, messages: &[Message], arguments: Arguments) -> Result<Vec<u32>, ApiError> {
         let template = self.template.as_ref().map_err(ApiError::clone)?;
         self.check_text("messages", messages.iter().map(|message| message.content.len()).sum())?;
-        let prompt = template.prompt(&self.tokenizer, messages, &ChatOptions::default());
-        prompt.map(|prompt| prompt.ids).map_err(|error| ApiError::invalid("messages", error.to_string()))
+        let options = ChatOptions { arguments, ..ChatOptions::default() };
+        let prompt = template.prompt(&self.tokenizer, messages, &options);
+        prompt.map(|prompt| prompt.ids).map_err(|error| {
+            let field = match error {
+                ChatError::Argument { .. } => "chat_template_kwargs",
+                _ => "messages",
+            };
+            ApiError::invalid(field, error.to_string())
+        })
     }
 
     /// Refuses a text that is too long for any context, before time and memory are spent on its tokens.
@@ -140,9 +153,9 @@ impl Reader {
 
     fn encode(&self, prompt: Prompt) -> Result<Vec<u32>, ApiError> {
         let ids = match prompt {
-            Prompt::Text(text) => {
+            Prompt::Text { text, special } => {
                 self.check_text("prompt", text.len())?;
-                let ids = self.tokenizer.encode_prompt(&text, Special::Off);
+                let ids = self.tokenizer.encode_prompt(&text, special);
                 ids.map_err(|error| ApiError::invalid("prompt", error.to_string()))?
             }
             Prompt::Ids(ids) => ids,

@@ -194,6 +194,43 @@ fn what_cannot_be_done_is_refused_by_name() {
     server.join();
 }
 
+/// A prompt that a client has templated itself, and what a template is told by name.
+#[test]
+fn control_tokens_are_read_where_a_client_asks_for_it() {
+    let server = start(1);
+    let tokenizer = tokenizer();
+    let (id, name) = tokenizer.control_tokens().last().unwrap();
+    let text = format!("A{name}B");
+    for (fields, special) in [
+        (json!({}), Special::Off),
+        (json!({ "parse_special": false }), Special::Off),
+        (json!({ "parse_special": true }), Special::On),
+    ] {
+        let expected = tokenizer.encode_prompt(&text, special).unwrap();
+        assert_eq!(expected.contains(&id), special == Special::On);
+        let mut request = json!({ "prompt": text, "max_tokens": 1 });
+        request.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let reply = server.post("/v1/completions", &request).json();
+        assert_eq!(reply["usage"]["prompt_tokens"], expected.len(), "{fields}");
+    }
+    let chat = |fields: Value| {
+        let mut request = json!({ "messages": [{ "role": "user", "content": "A" }], "max_tokens": 1 });
+        request.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        server.post("/v1/chat/completions", &request)
+    };
+    let tokens = |fields: Value| chat(fields).json()["usage"]["prompt_tokens"].as_u64().unwrap();
+    let plain = tokens(json!({ "enable_thinking": true }));
+    assert_eq!(tokens(json!({})), plain);
+    // The template writes a word more.
+    assert!(tokens(json!({ "enable_thinking": false })) > plain);
+    assert!(tokens(json!({ "chat_template_kwargs": { "enable_thinking": false, "x": [1] } })) > plain);
+    let both = json!({ "chat_template_kwargs": { "enable_thinking": true }, "enable_thinking": false });
+    assert_eq!(tokens(both), plain);
+    let error = chat(json!({ "chat_template_kwargs": { "messages": [] } })).error(400);
+    assert!(error.contains("\"messages\" stands for what every prompt has"), "{error}");
+    server.join();
+}
+
 #[test]
 fn requests_of_the_wrong_kind_are_refused() {
     let options =

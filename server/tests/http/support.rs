@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 /// The embedded model has no template of its own.
 const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}\
+                        {% if enable_thinking is defined and not enable_thinking %}quick {% endif %}\
                         {% if add_generation_prompt %}assistant:{% endif %}";
 
 /// An empty context of the embedded model, with two threads.

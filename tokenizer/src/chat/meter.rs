@@ -8,14 +8,14 @@
 //! Values also have at most [`MAX_DEPTH`] levels, and a namespace holds no namespace. Otherwise dropping a value could
 //! overflow the stack, and a namespace that holds itself would never be freed.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use minijinja::value::{Object, Value, ValueKind};
 use minijinja::{Error, ErrorKind, State};
 
-use super::MAX_MEMORY_BYTES;
+use super::{MAX_MEMORY_BYTES, python};
 
 /// The bytes that a value takes beside the bytes of its text.
 pub(super) const VALUE_BYTES: usize = 24;
@@ -85,19 +85,10 @@ impl Meter {
         self.walk(value, &mut |meter, _| meter.charge(VALUE_BYTES))
     }
 
-    /// Takes the bytes of a value's text from what is left: what `~` makes of it.
-    pub(super) fn charge_text(&self, value: &Value) -> Result<(), Error> {
-        self.write(value, &mut String::new(), false)
-    }
-
     /// Writes the text of a value to `out`, charging for it piece by piece.
     pub(super) fn write_text(&self, value: &Value, out: &mut dyn fmt::Write) -> Result<(), Error> {
-        self.write(value, out, true)
-    }
-
-    fn write(&self, value: &Value, out: &mut dyn fmt::Write, keep: bool) -> Result<(), Error> {
-        let mut charged = Charged { meter: self, out, keep, error: None };
-        match write!(charged, "{value}") {
+        let mut charged = Charged { meter: self, out, error: None };
+        match python::write(value, &mut charged) {
             Ok(()) => Ok(()),
             Err(error) => Err(charged.error.unwrap_or_else(|| error.into())),
         }
@@ -155,8 +146,6 @@ impl Meter {
 struct Charged<'a> {
     meter: &'a Meter,
     out: &'a mut dyn fmt::Write,
-    /// Whether the text is passed on.
-    keep: bool,
     error: Option<Error>,
 }
 
@@ -166,6 +155,6 @@ impl fmt::Write for Charged<'_> {
             self.error = Some(error);
             return Err(fmt::Error);
         }
-        if self.keep { self.out.write_str(text) } else { Ok(()) }
+        self.out.write_str(text)
     }
 }

@@ -4,7 +4,7 @@
 //! control tokens and messages into one string, and a message that contains
 //! `<|im_end|>` must not end a turn. So the template never sees the letters
 //! that control tokens are made of: in every message they are
-//! disguised as private-use characters, and what comes out as a
+//! masked by private-use characters, and what comes out as a
 //! private-use character is known to come from a message, however the template
 //! has cut, trimmed, repeated or quoted it. The letters are put back before
 //! tokenizing, and control tokens are looked for in the rest only. The text is
@@ -16,10 +16,13 @@
 //! string could be part of a control token. Changing the case of a message
 //! changes only what is visible.
 //!
+//! Templates are what transformers takes them for: Jinja2 with `trim_blocks`, `lstrip_blocks`, loop controls, its own
+//! `tojson`, `raise_exception` and `strftime_now`, and `{% generation %}` as a block without effect. `tools` and
+//! `documents` are none unless [`ChatOptions::arguments`] has them.
+//!
 //! Templates run in a sandbox: no files, no clock but the given one, and the
 //! limits below: [`MAX_TEMPLATE_BYTES`] of source, [`MAX_FUEL`] steps, [`MAX_MEMORY_BYTES`] of values,
-//! [`MAX_OUTPUT_BYTES`] of output. Filters that only make long strings (`format`, `indent`,
-//! `batch`, `slice`) are left out. Whatever a template does, it ends with a prompt or an error: it
+//! [`MAX_OUTPUT_BYTES`] of output. The filters `format`, `batch` and `slice` are left out. Whatever a template does, it ends with a prompt or an error: it
 //! cannot exhaust the memory or the stack of the process.
 //!
 //! ```
@@ -43,17 +46,23 @@
 //! # Ok::<(), halfbyte_tokenizer::chat::ChatError>(())
 //! ```
 
+mod arguments;
 mod compile;
 mod constants;
 mod date;
+mod json;
 mod mask;
 mod meter;
+mod methods;
 mod operators;
+mod python;
 mod sandbox;
+mod source;
 
 use std::time::SystemTime;
 
 use crate::{Tokenizer, TokenizerError};
+pub use arguments::Arguments;
 use mask::MaskRules;
 use sandbox::Sandbox;
 
@@ -119,6 +128,12 @@ pub enum ChatError {
     Render {
         /// What is wrong, with the line.
         message: String,
+    },
+    /// An argument with a name that stands for something else.
+    #[error("the template argument {name:?} stands for what every prompt has: expected another name")]
+    Argument {
+        /// Its name.
+        name: String,
     },
     /// The messages use up Unicode's supplementary private-use characters (131,068).
     #[error("the messages contain nearly all supplementary private-use characters: expected some to be left")]
@@ -187,18 +202,20 @@ impl Message {
 }
 
 /// What a template is told besides the messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChatOptions {
     /// Whether the prompt ends with the start of the assistant's turn.
     pub add_generation_prompt: bool,
     /// What `strftime_now` formats, in UTC.
     pub now: SystemTime,
+    /// What else the template may ask for.
+    pub arguments: Arguments,
 }
 
 impl Default for ChatOptions {
-    /// With a generation prompt, at the time of the call.
+    /// With a generation prompt, at the time of the call, without arguments.
     fn default() -> Self {
-        Self { add_generation_prompt: true, now: SystemTime::now() }
+        Self { add_generation_prompt: true, now: SystemTime::now(), arguments: Arguments::default() }
     }
 }
 
@@ -236,8 +253,9 @@ impl ChatTemplate {
         if got > limit {
             return Err(ChatError::TemplateSize { got, limit });
         }
+        let source = source::prepare(source);
         let control: Vec<&str> = tokenizer.control_tokens().map(|(_, text)| text).collect();
-        Ok(Self { sandbox: Sandbox::new(source)?, rules: MaskRules::new(&control, source) })
+        Ok(Self { sandbox: Sandbox::new(&source)?, rules: MaskRules::new(&control, &source) })
     }
 
     /// Renders a conversation and tokenizes it.
@@ -258,9 +276,21 @@ impl ChatTemplate {
         for Message { role, content } in messages {
             masked.push((role.name(), mask.mask(content).ok_or(ChatError::PrivateCharacters)?));
         }
+        if let Some(name) = options.arguments.names().find(|name| arguments::RESERVED.contains(name)) {
+            return Err(ChatError::Argument { name: name.to_owned() });
+        }
+        let control: Vec<&str> = tokenizer.control_tokens().map(|(_, text)| text).collect();
+        let arguments = options.arguments.masked(&mut mask, &control);
+        let arguments = arguments.ok_or(ChatError::PrivateCharacters)?;
         let name = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id));
-        let rendered =
-            self.sandbox.render(&masked, name(tokenizer.bos_id()), name(tokenizer.eos_id()), options)?;
+        let mut tokens = vec![
+            ("bos_token", name(tokenizer.bos_id()).unwrap_or("")),
+            ("eos_token", name(tokenizer.eos_id()).unwrap_or("")),
+        ];
+        for (key, id) in [("unk_token", tokenizer.unk_id()), ("pad_token", tokenizer.pad_id())] {
+            tokens.extend(name(id).map(|text| (key, text)));
+        }
+        let rendered = self.sandbox.render(&masked, &tokens, arguments, options)?;
         let (text, trusted) = mask.unmask(&rendered);
         let ids = tokenizer.with_bos(tokenizer.encode_trusted(&text, &trusted)?);
         Ok(Prompt { text, ids })

@@ -2,13 +2,13 @@
 
 use minijinja::value::{Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, filters, functions};
-use minijinja_contrib::pycompat;
 
 use super::meter::{Meter, VALUE_BYTES};
+use super::methods;
 
 /// What a filter or method looks through.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Cost {
+pub(super) enum Cost {
     /// The elements of its arguments, but not what they hold.
     Elements,
     /// Its arguments with all that they hold.
@@ -24,9 +24,15 @@ pub(super) fn install(environment: &mut Environment<'_>) {
     }
     environment.remove_global("debug");
     for (name, cost, filter) in filters() {
-        environment.add_filter(name, move |state: &State<'_, '_>, args: Rest<Value>| {
+        environment.add_filter(name, move |state: &State<'_, '_>, mut args: Rest<Value>| {
             let meter = Meter::of(state);
+            if let Some(first) = args.first_mut().filter(|value| value.is_undefined()) {
+                *first = in_place_of_undefined(name);
+            }
             charge(&meter, name, cost, &args)?;
+            if name == "join" {
+                args[0] = written(&meter, &args[0])?;
+            }
             finish(&meter, filter.call(state, &args)?)
         });
     }
@@ -42,7 +48,26 @@ pub(super) fn install(environment: &mut Environment<'_>) {
             Ok::<_, Error>(made)
         });
     }
-    environment.set_unknown_method_callback(method);
+    environment.add_filter("string", |state: &State<'_, '_>, value: Value| text(&Meter::of(state), &value));
+    for name in ["length", "count"] {
+        environment.add_filter(name, |value: &Value| match value.is_undefined() {
+            true => Ok(0),
+            false => filters::length(value),
+        });
+    }
+    environment.add_filter("indent", |state: &State<'_, '_>, args: Rest<Value>| match args.split_first() {
+        Some((text, args)) => methods::indent(state, text, args),
+        None => Err(Error::from(ErrorKind::MissingArgument)),
+    });
+    environment.add_filter("first", |value: &Value| match value.is_undefined() {
+        true => Ok(Value::UNDEFINED),
+        false => filters::first(value),
+    });
+    environment.add_filter("int", methods::int);
+    environment.add_test("callable", methods::is_callable);
+    environment.add_test("sequence", methods::is_sequence);
+    environment.add_test("iterable", methods::is_iterable);
+    environment.set_unknown_method_callback(methods::call);
     environment.set_formatter(|out, state, value| Meter::of(state).write_text(value, out));
 
     add_check(environment, "!add", |meter, operands| match operands {
@@ -61,8 +86,11 @@ pub(super) fn install(environment: &mut Environment<'_>) {
         texts(meter, operands)?;
         elements(meter, operands)
     });
-    add_check(environment, "!concat", |meter, operands| {
-        operands.iter().try_for_each(|value| meter.charge_text(value))
+    environment.add_filter("!concat", |state: &State<'_, '_>, operands: Rest<Value>| {
+        let meter = Meter::of(state);
+        let texts: Result<Vec<Value>, Error> =
+            operands.iter().rev().map(|value| text(&meter, value)).collect();
+        texts.map(Value::from)
     });
     add_check(environment, "!compare", |meter, operands| {
         operands.iter().try_for_each(|value| meter.charge_tree(value))
@@ -134,7 +162,6 @@ fn filters() -> Vec<(&'static str, Cost, Value)> {
         ("selectattr", Elements, Value::from_function(filters::selectattr)),
         ("sort", Everything, Value::from_function(filters::sort)),
         ("split", Everything, Value::from_function(filters::split)),
-        ("string", Everything, Value::from_function(filters::string)),
         ("sum", Everything, Value::from_function(filters::sum)),
         ("title", Everything, Value::from_function(filters::title)),
         ("trim", Everything, Value::from_function(filters::trim)),
@@ -144,28 +171,40 @@ fn filters() -> Vec<(&'static str, Cost, Value)> {
     ]
 }
 
-/// Python's string and dictionary methods, but for `format`, which pads to any length.
-fn method(state: &State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
-    if name == "format" {
-        return Err(Error::new(ErrorKind::UnknownMethod, "format is not available in chat templates"));
+/// What a filter takes an undefined value for: an empty list, dictionary or text, as Jinja2's undefined value is each of
+/// them.
+fn in_place_of_undefined(filter: &str) -> Value {
+    match filter {
+        "capitalize" | "e" | "escape" | "lines" | "lower" | "replace" | "safe" | "split" | "title"
+        | "trim" | "upper" => Value::from(""),
+        "items" => Value::from_iter(std::iter::empty::<(&str, Value)>()),
+        "dictsort" => Value::UNDEFINED,
+        _ => Value::from(Vec::<Value>::new()),
     }
-    let meter = Meter::of(state);
-    let mut all = vec![value.clone()];
-    all.extend_from_slice(args);
-    if name == "join" {
-        // The method has the separator first, the filter the list.
-        all.reverse();
+}
+
+/// The value as a text, written as Python writes it.
+fn text(meter: &Meter, value: &Value) -> Result<Value, Error> {
+    if let Some(text) = value.as_str() {
+        meter.charge(text.len())?;
+        return Ok(value.clone());
     }
-    let cost =
-        if matches!(name, "get" | "items" | "keys" | "values") { Cost::Elements } else { Cost::Everything };
-    if name != "get" {
-        charge(&meter, name, cost, &all)?;
+    let mut text = String::new();
+    meter.write_text(value, &mut text)?;
+    Ok(Value::from(text))
+}
+
+/// The list with its elements as texts.
+fn written(meter: &Meter, list: &Value) -> Result<Value, Error> {
+    if list.as_str().is_some() || !matches!(list.kind(), ValueKind::Seq | ValueKind::Iterable) {
+        return Ok(list.clone());
     }
-    finish(&meter, pycompat::unknown_method_callback(state, value, name, args)?)
+    let texts: Result<Vec<Value>, Error> = list.try_iter()?.map(|item| text(meter, &item)).collect();
+    texts.map(Value::from)
 }
 
 /// Charges for what the filter or method called `name` will look through and make of its arguments.
-fn charge(meter: &Meter, name: &str, cost: Cost, args: &[Value]) -> Result<(), Error> {
+pub(super) fn charge(meter: &Meter, name: &str, cost: Cost, args: &[Value]) -> Result<(), Error> {
     match cost {
         Cost::Elements => elements(meter, args)?,
         Cost::Everything => args.iter().try_for_each(|value| meter.charge_tree(value))?,
@@ -180,7 +219,7 @@ fn charge(meter: &Meter, name: &str, cost: Cost, args: &[Value]) -> Result<(), E
             let separator = text(1).map_or(0, str::len);
             meter.charge(args.first().and_then(Value::len).unwrap_or(0).saturating_mul(separator))
         }
-        "split" => {
+        "split" | "rsplit" => {
             let Some(whole) = text(0) else { return Ok(()) };
             let pieces = match text(1) {
                 Some(separator) => whole.matches(separator).count() + 1,
@@ -195,7 +234,7 @@ fn charge(meter: &Meter, name: &str, cost: Cost, args: &[Value]) -> Result<(), E
 
 /// Charges for a result. What would be computed when it is used is computed now, so that nothing can be put off
 /// uncharged.
-fn finish(meter: &Meter, value: Value) -> Result<Value, Error> {
+pub(super) fn finish(meter: &Meter, value: Value) -> Result<Value, Error> {
     let value = if value.kind() == ValueKind::Iterable {
         let mut items = Vec::new();
         for item in value.try_iter()? {

@@ -11,8 +11,8 @@ use halfbyte_tokenizer::chat::{
 
 fn prompt(template: &str, messages: &[Message]) -> Result<Prompt, ChatError> {
     let tokenizer = tokenizer(false);
-    let options =
-        ChatOptions { add_generation_prompt: true, now: UNIX_EPOCH + Duration::from_secs(1_709_208_000) };
+    let now = UNIX_EPOCH + Duration::from_secs(1_709_208_000);
+    let options = ChatOptions { now, ..ChatOptions::default() };
     let prompt = ChatTemplate::from_source(template, &tokenizer)?.prompt(&tokenizer, messages, &options)?;
     assert_eq!(tokenizer.decode(&prompt.ids, Special::On).unwrap(), prompt.text);
     Ok(prompt)

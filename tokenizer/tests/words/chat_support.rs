@@ -58,7 +58,7 @@ pub(crate) const PUBLISHED: [(&str, &str); 12] = [
     ("{% if true %}\nx\n{% endif %}\ny\n", "x\ny"),
     ("  {% if true %}\nx\n  {% endif %}", "x\n"),
     ("{{ strftime_now('%d %b %Y') }}", "29 Feb 2024"),
-    ("{% if strftime_now is defined and tools is not defined %}1{% endif %}", "1"),
+    ("{% if strftime_now is defined and tools is none %}1{% endif %}", "1"),
     ("{% for m in messages %}{% break %}{% endfor %}{{ messages[-1].role | upper }}", "USER"),
     ("{{ {'a': [1, true, none], 'b': 'é\"'} | tojson }}", r#"{"a": [1, true, null], "b": "é\""}"#),
     ("{{ [1, {'a': 2}] | tojson(indent=2) }}", "[\n  1,\n  {\n    \"a\": 2\n  }\n]"),

@@ -4,6 +4,9 @@
 
 mod chat;
 mod chat_support;
+mod huggingface;
+mod jinja;
+mod makers;
 mod smollm2;
 mod spec;
 mod spm;

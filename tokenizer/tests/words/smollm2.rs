@@ -113,7 +113,7 @@ fn the_files_own_ids() {
 }
 
 fn options() -> ChatOptions {
-    ChatOptions { add_generation_prompt: true, now: UNIX_EPOCH }
+    ChatOptions { now: UNIX_EPOCH, ..ChatOptions::default() }
 }
 
 fn messages(value: &Value) -> Vec<Message> {

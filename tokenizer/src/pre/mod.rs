@@ -1,8 +1,8 @@
 //! Pre-tokenizers: where a text is cut before byte-pair encoding.
 //!
 //! A merge never crosses a cut, so the cuts are as much a part of a model's
-//! vocabulary as the merges. GGUF files name them; each name stands for one
-//! published expression, tried at each position in this order:
+//! vocabulary as the merges. GGUF files name them; [`rules`] has each name's
+//! published expressions. The most common ones, tried at each position in this order:
 //!
 //! | name | contractions | words | numbers | punctuation | white space |
 //! |---|---|---|---|---|---|
@@ -20,81 +20,89 @@
 //! The character classes are those of the `regex` crate's Unicode version; characters assigned later
 //! than another implementation's version can be cut differently there.
 
+mod rules;
+
 use regex::Regex;
 
 use super::TokenizerError;
+pub(crate) use rules::Rule;
+use rules::{DEFAULT, RULES, Step};
 
 /// The pre-tokenizer names that are understood.
-pub const SUPPORTED_PRE: [&str; 4] = ["gpt-2", "llama-bpe", "qwen2", "smollm"];
+pub fn supported_pre() -> impl Iterator<Item = &'static str> {
+    RULES.iter().flat_map(|(_, names)| names.iter().copied())
+}
 
-const GPT2: &str = r"'(?:[stmd]|re|ve|ll)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+";
-const LLAMA: &str = concat!(
-    r"'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
-);
-const QWEN2: &str = concat!(
-    r"'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}",
-    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+"
-);
+/// The rule that a file names. A file without a name has llama.cpp's default rule.
+///
+/// # Errors
+/// [`TokenizerError::UnsupportedPre`].
+pub(crate) fn rule(name: Option<&str>) -> Result<Rule, TokenizerError> {
+    let Some(name) = name else { return Ok(DEFAULT) };
+    let known = RULES.iter().find(|(_, names)| names.contains(&name));
+    known.map(|&(rule, _)| rule).ok_or_else(|| TokenizerError::UnsupportedPre { got: name.to_owned() })
+}
 
-/// One of the pre-tokenizers of the table above.
+/// A rule with its expressions compiled.
 #[derive(Debug)]
 pub(crate) struct PreTokenizer {
-    /// Cut out, one by one, before `words` sees what is between.
-    isolated: Option<Regex>,
-    words: Regex,
-    /// Whether a run of white space that ends in a line break is kept whole.
-    keeps_line_breaks: bool,
+    steps: Vec<Cut>,
+}
+
+#[derive(Debug)]
+struct Cut {
+    regex: Regex,
+    /// For runs of white space that leave their last character to what follows: whether one that ends in a line break is kept
+    /// whole.
+    keeps_line_breaks: Option<bool>,
 }
 
 impl PreTokenizer {
-    /// The pre-tokenizer a file names.
+    /// Compiles a rule.
     ///
     /// # Errors
-    /// [`TokenizerError::UnsupportedPre`].
-    pub(crate) fn new(name: Option<&str>) -> Result<Self, TokenizerError> {
-        let (isolated, words, keeps_line_breaks) = match name {
-            Some("gpt-2") => (None, GPT2, false),
-            Some("smollm") => (Some(r"\p{N}"), GPT2, false),
-            Some("llama-bpe") => (None, LLAMA, true),
-            Some("qwen2") => (None, QWEN2, true),
-            other => return Err(TokenizerError::UnsupportedPre { got: other.map(str::to_owned) }),
+    /// [`TokenizerError::Bpe`], which no rule leads to: a test compiles all of them.
+    pub(crate) fn new(rule: &Rule) -> Result<Self, TokenizerError> {
+        let compile = |step: &Step| {
+            let (expression, keeps_line_breaks) = match *step {
+                Step::Matches(expression) => (expression, None),
+                Step::Words(expression, keep) => (expression, Some(keep)),
+            };
+            match Regex::new(expression) {
+                Ok(regex) => Ok(Cut { regex, keeps_line_breaks }),
+                Err(error) => Err(TokenizerError::Bpe { message: error.to_string() }),
+            }
         };
-        // The expressions are the constants above, each compiled by a test.
-        let compile = |e: &str| Regex::new(e).map_err(|e| TokenizerError::Bpe { message: e.to_string() });
-        Ok(Self { isolated: isolated.map(compile).transpose()?, words: compile(words)?, keeps_line_breaks })
+        Ok(Self { steps: rule.steps.iter().map(compile).collect::<Result<_, _>>()? })
     }
 
     /// Calls `piece` with the pieces of `text` in order; end to end they are `text`.
     pub(crate) fn split<E>(&self, text: &str, mut piece: impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-        let Some(isolated) = &self.isolated else { return self.split_words(text, &mut piece) };
-        let mut at = 0;
-        for m in isolated.find_iter(text) {
-            self.split_words(&text[at..m.start()], &mut piece)?;
-            piece(m.as_str())?;
-            at = m.end();
-        }
-        self.split_words(&text[at..], &mut piece)
+        if text.is_empty() { Ok(()) } else { cut(&self.steps, text, &mut piece) }
     }
+}
 
-    fn split_words<E>(&self, text: &str, piece: &mut impl FnMut(&str) -> Result<(), E>) -> Result<(), E> {
-        let mut at = 0;
-        while let Some(m) = self.words.find_at(text, at) {
-            // The expressions match any character; a gap would still be a piece.
-            if at < m.start() {
-                piece(&text[at..m.start()])?;
-            }
-            at = m.end() - self.given_back(m.as_str(), m.end() == text.len());
-            piece(&text[m.start()..at])?;
+/// Cuts `text`, which is not empty, by the first step and what comes of it by the others.
+fn cut<E>(steps: &[Cut], text: &str, piece: &mut dyn FnMut(&str) -> Result<(), E>) -> Result<(), E> {
+    let Some((step, steps)) = steps.split_first() else { return piece(text) };
+    let mut at = 0;
+    while let Some(m) = step.regex.find_at(text, at) {
+        if at < m.start() {
+            cut(steps, &text[at..m.start()], piece)?;
         }
-        if at < text.len() { piece(&text[at..]) } else { Ok(()) }
+        at = m.end() - step.given_back(m.as_str(), m.end() == text.len());
+        cut(steps, &text[m.start()..at], piece)?;
     }
+    if at < text.len() { cut(steps, &text[at..], piece) } else { Ok(()) }
+}
 
+impl Cut {
     /// The length of the last character of a run of white space that belongs to the next word.
     fn given_back(&self, matched: &str, is_last: bool) -> usize {
+        let Some(keeps_line_breaks) = self.keeps_line_breaks else { return 0 };
         // Only the white-space alternatives end in white space, line breaks apart.
         match matched.chars().next_back() {
-            Some('\r' | '\n') if self.keeps_line_breaks => 0,
+            Some('\r' | '\n') if keeps_line_breaks => 0,
             Some(c) if c.is_whitespace() && !is_last && matched.len() > c.len_utf8() => c.len_utf8(),
             _ => 0,
         }
@@ -110,7 +118,7 @@ mod tests {
     fn pieces<'a>(pre: &str, text: &'a str) -> Vec<&'a str> {
         let mut at = 0;
         let mut out = Vec::new();
-        let pre = PreTokenizer::new(Some(pre)).unwrap();
+        let pre = PreTokenizer::new(&rule(Some(pre)).unwrap()).unwrap();
         let Ok(()) = pre.split(text, |p| {
             out.push(&text[at..at + p.len()]);
             assert_eq!(*out.last().unwrap(), p);
@@ -123,15 +131,38 @@ mod tests {
 
     #[test]
     fn every_name_compiles_and_others_are_named() {
-        for name in SUPPORTED_PRE {
-            assert!(PreTokenizer::new(Some(name)).is_ok(), "{name}");
+        let mut names: Vec<&str> = supported_pre().collect();
+        for name in &names {
+            assert!(PreTokenizer::new(&rule(Some(name)).unwrap()).is_ok(), "{name}");
         }
-        let error = PreTokenizer::new(Some("tekken")).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            r#"pre-tokenizer "tekken" is not supported: expected one of gpt-2, llama-bpe, qwen2, smollm"#
+        let n = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), n);
+        let error = rule(Some("superbpe")).unwrap_err().to_string();
+        assert!(
+            error.starts_with(
+                r#"pre-tokenizer "superbpe" is not supported: expected one of default, gpt-2, "#
+            )
         );
-        assert!(PreTokenizer::new(None).unwrap_err().to_string().contains("(none named)"));
+        assert_eq!(rule(None).unwrap().steps, rule(Some("default")).unwrap().steps);
+    }
+
+    /// What Python's module `regex` makes of the published expressions, look-aheads included.
+    #[test]
+    fn published_expressions_agree() {
+        let golden = halfbyte_testing::golden("pre_splits.json");
+        let texts: Vec<&str> =
+            golden["texts"].as_array().unwrap().iter().map(|t| t.as_str().unwrap()).collect();
+        let rules = golden["rules"].as_object().unwrap();
+        assert!(texts.len() > 40 && rules.len() > 15);
+        for (name, expected) in rules {
+            for (text, expected) in texts.iter().zip(expected.as_array().unwrap()) {
+                let expected: Vec<&str> =
+                    expected.as_array().unwrap().iter().map(|p| p.as_str().unwrap()).collect();
+                assert_eq!(pieces(name, text), expected, "{name}: {text:?}");
+            }
+        }
     }
 
     #[test]
