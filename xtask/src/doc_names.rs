@@ -42,7 +42,8 @@ fn all_paths() -> BTreeSet<String> {
 /// The documents: what is in the root and in `docs/`, and the READMEs. The changelog tells of files that are gone.
 fn documents(paths: &BTreeSet<String>) -> Vec<&str> {
     let is_document = |path: &&str| {
-        path.ends_with("README.md") || (path.ends_with(".md") && (!path.contains('/') || path.starts_with("docs/")))
+        path.ends_with("README.md")
+            || (path.ends_with(".md") && (!path.contains('/') || path.starts_with("docs/")))
     };
     let documents = paths.iter().map(String::as_str).filter(is_document);
     documents.filter(|&path| path != "CHANGELOG.md").collect()
