@@ -26,7 +26,7 @@ fn collect(root: &Path, folder: &Path, paths: &mut BTreeSet<String>) {
         let relative = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
         if !entry.file_type().unwrap().is_dir() {
             paths.insert(relative);
-        } else if name != "target" && name != "models" && !name.to_str().unwrap().starts_with('.') {
+        } else if name != "target" && relative != "models" && !name.to_str().unwrap().starts_with('.') {
             paths.insert(relative + "/");
             collect(root, &path, paths);
         }

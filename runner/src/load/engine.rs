@@ -162,14 +162,12 @@ impl Engine {
         compute: &Compute,
         options: SequenceOptions,
     ) -> Result<Box<dyn Sequence>, model::Error> {
-        let options = match options {
-            SequenceOptions::Cpu(options) => options,
-            #[cfg(feature = "cuda")]
-            SequenceOptions::Cuda(options) => {
-                let model = self.0.cuda.as_ref().ok_or(model::Error::OtherDevice)?;
-                return Ok(Box::new(CudaSession::new(model, options)?));
-            }
-        };
+        #[cfg(feature = "cuda")]
+        if let Some(options) = options.cuda() {
+            let model = self.0.cuda.as_ref().ok_or(model::Error::OtherDevice)?;
+            return Ok(Box::new(CudaSession::new(model, options)?));
+        }
+        let options = options.cpu().ok_or(model::Error::OtherDevice)?;
         let session = self.cpu_session(compute, options)?;
         Ok(match &self.0.share {
             Some(share) if share.ranks.rank() == 0 => {
