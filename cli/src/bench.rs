@@ -18,7 +18,7 @@ struct Output<'a> {
     /// Of the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     isa: Option<&'static str>,
-    /// Where it computes, if not on the CPU.
+    /// The device that computes, if it is not the CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<String>,
     model: &'a str,
@@ -143,7 +143,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
             for rep in 0..=args.reps {
                 bar.set_message(format!("{on}, {n_prompt} prompt, {n_gen} decode"));
                 let time = test.once(&mut *session, &ids)?;
-                // The first is for caches, page faults and clocks to settle.
+                // The first repetition warms caches up and is not counted.
                 if rep > 0 {
                     rates.push(test.tokens() as f64 / time.as_secs_f64());
                 }

@@ -1,4 +1,4 @@
-//! What a text or an imatrix has to say about a model's weights: `halfbyte quantize` and `halfbyte imatrix`.
+//! Calibration by a text or an imatrix, for `halfbyte quantize` and `halfbyte imatrix`.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
 use super::args::{GlobalArgs, QuantizeArgs};
 use super::progress::Progress;
 
-/// Tokens in a window when nobody asks for another number and the model can take so many.
+/// Tokens in a window without `--ctx`, if the model's context is as long.
 const DEFAULT_CONTEXT: usize = 512;
 
 /// A text for a model: consecutive windows of tokens.
@@ -69,13 +69,13 @@ pub(crate) fn window_length(global: &GlobalArgs, model: &Transformer) -> Result<
     Ok(context)
 }
 
-/// What a text is read by and read for.
+/// A text, and the model that reads it.
 struct Subject {
     model: Transformer,
     text: Text,
 }
 
-/// What `halfbyte quantize` knows of a model's inputs.
+/// The calibration data of `halfbyte quantize`.
 pub(crate) struct Calibration<'a> {
     args: &'a QuantizeArgs,
     compute: Compute,
@@ -102,7 +102,7 @@ impl<'a> Calibration<'a> {
         Ok(Self { args, compute: compute.clone(), subject })
     }
 
-    /// Gives `plan` the importance of columns, if there is any to be had. Returns what is to be warned of.
+    /// Gives `plan` the importance of columns, if an imatrix or a text was given. Returns warnings.
     pub(crate) fn weigh(
         &self,
         plan: &mut Plan<'_>,
@@ -136,7 +136,7 @@ impl<'a> Calibration<'a> {
         Ok((!unknown.is_empty()).then(warning).into_iter().collect())
     }
 
-    /// Where finished tensors are kept until all are.
+    /// The file that keeps finished tensors until all are finished.
     fn checkpoint_path(&self) -> PathBuf {
         let mut path = self.args.output.clone().into_os_string();
         path.push(".partial");

@@ -29,7 +29,7 @@ const HELP: &str = "\
 Ctrl-C stops a reply, or clears the line. Other lines that begin with a slash are sent as they are; a space in front
 sends a line that is a command.";
 
-/// What can be done where a template can't be used.
+/// Advice for models whose chat template is missing or can't be used.
 const WITHOUT_TEMPLATE: &str =
     "`halfbyte run` continues a text without a chat template, --model names another model";
 
@@ -51,7 +51,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ChatArgs, ranks: Option<Arc<dyn Ra
         model: &model,
         tokenizer: &tokenizer,
         template,
-        // One time for all turns: a prompt that begins as the last one did is not fed again.
+        // All turns are rendered with the same time, so that the beginning of the last prompt is reused.
         options: options(args),
         cache: model.engine.cached_session_with(&drafting)?,
         sampler,
@@ -91,7 +91,7 @@ pub(crate) fn show_prompt(global: &GlobalArgs, args: &ChatArgs) -> Result<()> {
     prompt::show(&prompt.text, &prompt.ids, args.json)
 }
 
-/// A line that is not for the model.
+/// A command to the program, which the model does not see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command<'a> {
     Exit,
@@ -128,7 +128,8 @@ struct Chat<'a> {
 }
 
 impl Chat<'_> {
-    /// Takes lines until they end. A person's failed turn is told and taken back; a pipe's is the end.
+    /// Reads lines and answers them until they end. After a failed turn, a person is told and goes on; input from a pipe ends
+    /// with the error.
     fn converse(&mut self, console: &mut Console) -> Result<()> {
         loop {
             let line = match console.read()? {
@@ -212,9 +213,9 @@ impl Chat<'_> {
         // The next reply goes on with the random numbers.
         self.sampler = request.sampler;
         let reply = reply?;
-        // Where the prompt was stopped.
+        // It is still shown if the prompt was stopped.
         drop(reading);
-        // Ctrl-C stops the reply alone; other signals are for the program.
+        // Ctrl-C stops only the reply; other signals end the program.
         if let Some(signal) = work.stopped_by().filter(|&signal| signal != Signal::Interrupt) {
             signals::end_by(signal);
         }

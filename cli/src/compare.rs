@@ -83,7 +83,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &CompareArgs) -> Result<()> {
             .with_context(|| format!("{} and {}", args.a.display(), args.b.display()))?;
         let Some(difference) = difference else { bail!("stopped") };
         done += in_a.n_elements();
-        // Norms are few and large: they would hide what happened to the matrices.
+        // The weights of norms are large: they would hide the errors of the matrices in the total.
         if in_a.dims.len() > 1 {
             total += difference;
         }

@@ -8,7 +8,7 @@ use halfbyte_gguf::AtomicFile;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
-/// What came of waiting for a line.
+/// The result of waiting for a line.
 pub(crate) enum Input {
     Line(String),
     /// The person pressed Ctrl-C instead of finishing the line.

@@ -1,4 +1,4 @@
-//! `halfbyte doctor`: what this machine offers, what would run, and what is slow and why.
+//! `halfbyte doctor`: what this machine offers, what would run on it, and what is slow and why.
 
 use std::fmt::Write;
 

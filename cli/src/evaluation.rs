@@ -1,4 +1,4 @@
-//! What `halfbyte perplexity` and `halfbyte kl` share: the text, its windows, and the way through them.
+//! What `halfbyte perplexity` and `halfbyte kl` share: the text, its windows, and the loop over them.
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
@@ -14,13 +14,14 @@ use super::args::{EvaluationArgs, GlobalArgs};
 use super::loading::LoadedModel;
 use super::signals::{self, Work};
 
-/// Tokens in a window when nobody asks for another number and the model can take so many.
+/// Tokens in a window without `--ctx`, if the model's context is as long.
 const DEFAULT_CONTEXT: usize = 512;
 
-/// A bar for less than this would be gone before it is read.
+/// Work that takes less than this shows no bar: it would be gone before anyone could read it.
 const BAR_AFTER: Duration = Duration::from_secs(1);
 
-/// The rule of the command line. What is wrong with it is found out before the text is read.
+/// The rule that cuts the text into windows, as the options say. It is made before the text is read, so that wrong options
+/// are found at once.
 pub(crate) fn windows(model: &LoadedModel, global: &GlobalArgs, args: &EvaluationArgs) -> Result<Windows> {
     let trained = model.engine.transformer().description().context;
     let context = global.ctx.unwrap_or(DEFAULT_CONTEXT.min(trained));
@@ -30,7 +31,7 @@ pub(crate) fn windows(model: &LoadedModel, global: &GlobalArgs, args: &Evaluatio
     }
 }
 
-/// A text, cut.
+/// A text that is cut into windows.
 pub(crate) struct Passage {
     ids: Vec<u32>,
     windows: Vec<Window>,
@@ -38,7 +39,7 @@ pub(crate) struct Passage {
     bos: Option<u32>,
 }
 
-/// How far it went.
+/// How much of the text was scored.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Coverage {
     /// Whether all windows were scored; if not, the figures are of those that were.
@@ -61,7 +62,7 @@ impl Coverage {
         }
     }
 
-    /// An error if it was stopped, after what there is has been printed.
+    /// Returns an error if the work was stopped. It is called after the figures of the finished windows are printed.
     pub(crate) fn require_complete(&self) -> Result<()> {
         if !self.complete {
             bail!("stopped after {} of {} windows", self.windows, self.windows_wanted);
@@ -84,7 +85,7 @@ impl Passage {
     }
 
     /// Calls `score` with each window's ids, the index of the first scored one and what says whether to go on; then
-    /// `done` with what came of it and the scored ids. `done` returns what to show beside the bar.
+    /// `done` with the scores and the scored ids. `done` returns what to show beside the bar.
     ///
     /// A signal stops it; the window that was being scored is then left out.
     ///
@@ -151,7 +152,7 @@ impl Estimate {
     }
 }
 
-/// Windows done and the time left, on a terminal, when it takes long.
+/// A bar that shows the windows done and the time left, on a terminal, once the work has taken a second.
 struct Bar {
     bar: ProgressBar,
     start: Instant,

@@ -64,14 +64,14 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// For a person: what it is.
+    /// The name and the types, for people.
     fn text(&self) -> String {
         format!("{}, {}", self.name, self.types)
     }
 }
 
 impl Divergence {
-    /// Of all `values` and their mean.
+    /// Summarizes all `values`, whose mean is `mean`.
     fn new(mean: &Mean, mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         let [median, p90, p99, max] = [0.5, 0.9, 0.99, 1.0].map(|share| quantile(&values, share));

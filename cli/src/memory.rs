@@ -1,10 +1,10 @@
-//! How much memory there is, as far as the system says.
+//! The memory of the machine, as far as the system reports it.
 
 use std::fs;
 
 use halfbyte_threadpool::MemoryLimit;
 
-/// Bytes of memory; `None` where it can't be told.
+/// Bytes of memory; `None` where the system does not report them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Memory {
     /// What the machine has, or the control group's limit where that is less.

@@ -32,7 +32,7 @@ struct PhaseJson {
     percent: f64,
     /// 10^9 bytes of weights, or of keys and values, read a second; `null` where they are not counted.
     gigabytes_per_second: Option<f64>,
-    /// 10^9 multiplications and additions a second, alike.
+    /// 10^9 multiplications and additions a second; `null` where they are not counted.
     gflops: Option<f64>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &ProfileArgs) -> Result<()> {
     let mut session = model.cpu_session(context)?;
     let (prompt_ids, decode_ids) = ids.split_at(args.n_prompt);
     let waiting = Waiting::new(format!("{} tokens of prompt twice, {} of reply", args.n_prompt, args.n_gen));
-    // Once for caches, page faults and clocks to settle.
+    // The first pass warms caches up and is not counted.
     session.feed(prompt_ids)?;
     session.cut(0)?;
     session.start_profile();

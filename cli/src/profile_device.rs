@@ -58,17 +58,17 @@ struct Counted {
     bank_conflicts: u64,
 }
 
-/// What a profiler saw, and what the emulator counted.
+/// The report of the profiler, and the counts of the emulator.
 type Seen = (Report, Vec<LaunchRecord>);
 
-/// A prompt and decode steps behind it, the tokens of both in `ids`.
+/// Profiles a prompt and the decode steps behind it. `ids` has the tokens of both.
 pub(super) fn run(model: &LoadedModel, options: CudaOptions, args: &ProfileArgs, ids: &[u32]) -> Result<()> {
     let weights = model.engine.cuda().context("expected a model on a CUDA device")?;
     let mut session = CudaSession::new(weights, options)?;
     let emulator = model.device.emulator();
     let (prompt_ids, decode_ids) = ids.split_at(args.n_prompt);
     if emulator.is_none() {
-        // Once for the driver to compile the kernels, and for clocks to settle.
+        // The first pass has the driver compile the kernels, and is not counted.
         session.prompt(prompt_ids)?;
         session.window(&decode_ids[..1])?;
         session.truncate(0);
@@ -107,7 +107,7 @@ pub(super) fn run(model: &LoadedModel, options: CudaOptions, args: &ProfileArgs,
     output::json(&Output { model: &model.name, on, n_prompt, n_gen, prompt, decode })
 }
 
-/// What `work` launches.
+/// Runs `work` and returns what its launches took and did.
 fn watched(
     session: &mut CudaSession,
     emulator: Option<&Emulator>,

@@ -1,4 +1,4 @@
-//! How far work has come, on a terminal.
+//! Shows the progress of work on a terminal.
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
@@ -12,10 +12,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::output::escaped;
 use super::signals::{self, Work};
 
-/// A bar for less than this would be gone before it is read.
+/// Work that takes less than this shows no bar: it would be gone before anyone could read it.
 const BAR_AFTER: Duration = Duration::from_secs(1);
 
-/// Weights done and the time left, on a terminal, when it takes long. While one lives, a signal stops the work.
+/// A bar that shows how much is done and the time left, on a terminal, once the work has taken a second. While this value
+/// lives, a signal stops the work.
 pub(crate) struct Progress {
     bar: ProgressBar,
     start: Instant,
@@ -24,20 +25,20 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// For so many weights.
+    /// A bar for `weights` weights.
     pub(crate) fn new(weights: usize) -> Result<Self> {
         Self::of(weights, "weights")
     }
 
-    /// For so many of something.
+    /// A bar for `n` items that are called `what`.
     pub(crate) fn of(n: usize, what: &str) -> Result<Self> {
         Self::with_template(n, &format!("{{bar:20}} {{percent}}% of {{len}} {what}, {{eta}} left"))
     }
 
-    /// For the bytes of a file that is fetched.
+    /// A bar for the bytes of a file that is fetched.
     #[cfg(feature = "hub")]
     pub(crate) fn of_file(bytes: usize, name: &str) -> Result<Self> {
-        // What would be read as a placeholder is none.
+        // Braces in the name are no placeholders.
         let name = escaped(name).replace('{', "{{").replace('}', "}}");
         Self::with_template(
             bytes,
@@ -52,7 +53,7 @@ impl Progress {
         Ok(Self { bar: bar.with_style(style), start: Instant::now(), visible: false, work: Work::new() })
     }
 
-    /// Shows that so many are done, and says whether to go on.
+    /// Shows that `done` items are done, and returns whether to go on.
     pub(crate) fn show(&mut self, done: usize) -> ControlFlow<()> {
         if !self.visible && self.start.elapsed() >= BAR_AFTER && io::stderr().is_terminal() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
@@ -62,7 +63,7 @@ impl Progress {
         if self.work.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
-    /// Since it was made.
+    /// The time since this value was made.
     pub(crate) fn seconds(&self) -> f64 {
         self.start.elapsed().as_secs_f64()
     }
@@ -74,7 +75,7 @@ impl Drop for Progress {
     }
 }
 
-/// Says what is under way, on a terminal, when it takes long. It ends when it is dropped.
+/// A line that says what is under way, on a terminal, once it has taken a second. Dropping this value removes the line.
 pub(crate) struct Waiting {
     bar: ProgressBar,
     /// Dropped to end the thread.
@@ -83,12 +84,12 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// For what nobody knows how far it is.
+    /// Shows `what` and the time that it has taken so far, for work whose progress is unknown.
     pub(crate) fn new(what: impl Into<String>) -> Self {
         Self::with_template("{spinner} {msg}, {elapsed}", None, escaped(&what.into()).into_owned())
     }
 
-    /// For a prompt of so many tokens, which is fed a part at a time.
+    /// Shows how many of the `tokens` tokens of a prompt have been read.
     pub(crate) fn for_prompt(tokens: usize) -> Self {
         let what = "tokens of the prompt read".to_owned();
         Self::with_template("{spinner} {pos} of {len} {msg}, {elapsed}", Some(tokens as u64), what)
@@ -111,11 +112,11 @@ impl Waiting {
                 shown.finish_and_clear();
             }
         });
-        // Without a thread nothing is said.
+        // If the thread can't be started, nothing is shown.
         Self { bar, done: Some(done), thread: thread.ok() }
     }
 
-    /// How far it is.
+    /// Shows that `done` tokens are done.
     pub(crate) fn show(&self, done: usize) {
         self.bar.set_position(done as u64);
     }

@@ -122,7 +122,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &QuantizeArgs) -> Result<()> {
     Ok(())
 }
 
-/// What the options say.
+/// The types and methods that the options ask for.
 struct Recipe {
     encoding: Encoding,
     keep: Vec<Keep>,
@@ -193,7 +193,7 @@ fn recipe(args: &QuantizeArgs) -> Result<Recipe> {
     })
 }
 
-/// Says what is not as it was asked for, or with `strict` ends there.
+/// Prints the warnings, or with `strict` returns them as an error.
 fn refuse_or_tell(strict: bool, warnings: &[String]) -> Result<()> {
     if strict && !warnings.is_empty() {
         bail!("--strict: {}", warnings.join("; "));

@@ -22,7 +22,7 @@ use super::sampling;
 use super::signals::{self, Work};
 use super::speculation;
 
-/// What other models than the embedded one are given to go on with.
+/// The prompt of models other than the embedded one, if none is given.
 const PROMPT: &str = "Once upon a time";
 
 #[derive(Serialize)]
@@ -40,7 +40,7 @@ struct Output<'a> {
     accepted: Option<usize>,
 }
 
-/// The prompt, if none is given.
+/// Returns the prompt to use if none is given.
 fn default_prompt(global: &GlobalArgs) -> &'static str {
     if global.model.is_some() { PROMPT } else { embedded::PROMPT }
 }
@@ -82,7 +82,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &RunArgs, ranks: Option<Arc<dyn Ran
         }
         Ok(if work.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    // Where the prompt was stopped.
+    // It is still shown if the prompt was stopped.
     drop(reading);
     if let Some(signal) = work.stopped_by() {
         signals::end_by(signal);
@@ -113,7 +113,7 @@ fn echo_prompt(prompt: &str) {
     }
 }
 
-/// Says how fast it went, on what, and why it ended where that is not plain.
+/// Prints the rates, the model, the device and the sampler, and why the reply ended unless it has all its tokens.
 fn report(
     model: &LoadedModel,
     tokenizer: &Tokenizer,

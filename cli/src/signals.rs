@@ -1,7 +1,7 @@
-//! Signals: what stops work that is under way, and what would end the program without a word.
+//! Signals: a first one stops the work that is under way, and those that would end the program silently are reported.
 //!
-//! Ctrl-C (SIGINT), SIGTERM and SIGHUP end work in peace: a reply stops and its summary is shown, a conversion leaves its
-//! output as it was. A second signal ends the program at once. Either way no temporary file stays.
+//! Ctrl-C (SIGINT), SIGTERM and SIGHUP stop the work in order: a reply ends and its summary is shown, a conversion leaves its
+//! output as it was. A second signal ends the program at once. In both cases temporary files are removed.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -39,7 +39,7 @@ impl Signal {
         }
     }
 
-    /// The exit code of a program that this signal has ended: what shells say of one that it has killed.
+    /// The exit code of a program that this signal has ended, as shells report it: 128 and the signal's number.
     pub(crate) const fn exit_code(self) -> u8 {
         128 + self.number()
     }
@@ -84,7 +84,7 @@ impl Drop for Work {
     }
 }
 
-/// Makes the program's exit code that of `signal`, once it has ended in peace.
+/// Makes the program's exit code that of `signal`, once its work has ended.
 pub(crate) fn end_by(signal: Signal) {
     ENDED_BY.store(signal.number(), Ordering::Relaxed);
 }
@@ -162,7 +162,7 @@ fn is_ignored(signal: libc::c_int) -> bool {
 }
 
 /// From now on, reading a mapped file beyond an end that it did not have when it was mapped ends the process with a
-/// message and exit code 1, where the system would kill it without a word; and writing a file beyond a limit of its size
+/// message and exit code 1, where the system would kill it without a message; and writing a file beyond a limit of its size
 /// is an error like any other. For programs, not for libraries: it is about the whole process.
 #[cfg(unix)]
 #[allow(unsafe_code, reason = "signals cannot be handled otherwise")]

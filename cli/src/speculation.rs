@@ -47,7 +47,7 @@ fn draft_model(global: &GlobalArgs, tokenizer: &Tokenizer) -> Result<LoadedModel
     Ok(draft)
 }
 
-/// Says what drafts came to, if there were to be any.
+/// Prints how many drafted tokens were right, if drafts were asked for.
 pub(crate) fn report(drafts: Option<Drafts>) {
     if let Some(Drafts { windows, drafted, accepted }) = drafts {
         let share = if drafted > 0 { 100.0 * accepted as f64 / drafted as f64 } else { 0.0 };

@@ -89,7 +89,7 @@ impl Admission {
         let reading = std::pin::pin!(timeout(BODY_TIME, to_bytes(request.into_body(), self.max_body)));
         let bytes = match select(reading, closing).await {
             Either::Left((Ok(Ok(bytes)), _)) => bytes,
-            // The other possible cause is that the client is gone, and then nobody reads this.
+            // Otherwise the client has disconnected, and does not read the answer.
             Either::Left((Ok(Err(_)), _)) => {
                 let message = format!("the body is larger than {} bytes, or was cut off", self.max_body);
                 return Err(ApiError::new(413, None, message));
@@ -149,7 +149,7 @@ impl Admission {
                 }
             }
         };
-        // What has not come by then is not waited for.
+        // After that time the rest of the body is not read.
         let _ = timeout(DISCARD_TIME, all).await;
     }
 

@@ -1,4 +1,4 @@
-//! A client as the scheduler's listener: events go to its channel, and are counted.
+//! The scheduler's listener for a client: it sends events to the client's channel and counts them.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use halfbyte::generate::{Event, FinishReason, Listener};
 /// The client of one reply.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// Closed when the client has left.
+    /// Closed when the client has disconnected.
     events: UnboundedSender<Event>,
     metrics: Arc<Metrics>,
     queued: Instant,
@@ -44,7 +44,7 @@ impl Client {
             Event::Done(_) => metrics.completed.inc(),
             _ => metrics.failed.inc(),
         }
-        // Before the client is told, so that its next request finds the place free.
+        // The place is freed before the client is told, so that its next request finds it.
         self.place = None;
     }
 }
@@ -78,7 +78,7 @@ impl Listener for Client {
             Event::Done(_) | Event::Failed(_) => self.end(&event),
             _ => {}
         }
-        // If the client has left, the next pass begins by noticing it.
+        // If the client has disconnected, the scheduler ends the reply before its next pass.
         let _ = self.events.send(event);
         ControlFlow::Continue(())
     }

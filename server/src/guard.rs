@@ -1,4 +1,4 @@
-//! Who may ask: the host that a request names, and the key it brings.
+//! Access control: checks the host that a request names and its API key.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use super::http::App;
 use crate::requests::ApiError;
 
-/// Answers what may not be asked, passes the rest on, and logs both.
+/// Refuses requests that fail the checks, passes the others on, and logs both.
 pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let start = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -25,7 +25,7 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
     if status.is_client_error() || status.is_server_error() {
         app.metrics.refused.inc();
     }
-    // Of a streamed reply this is the time to its beginning.
+    // For a streamed reply this is the time until it begins.
     tracing::info!(%method, path, status = status.as_u16(), ms = start.elapsed().as_millis() as u64, "request");
     response
 }
@@ -35,7 +35,7 @@ fn check(app: &App, path: &str, headers: &HeaderMap) -> Result<(), ApiError> {
         let message = "this server answers requests for localhost only: the Host header names another";
         return Err(ApiError::new(403, None, message));
     }
-    // What a browser loads before anyone could type a key, and what tells that the server is there.
+    // A browser loads the page before anyone can type a key; `/health` says that the server runs.
     let open = ["/", "/chat.js", "/chat.css", "/favicon.ico", "/health"].contains(&path);
     match &app.options.api_key {
         Some(key) if !open && !brings_key(headers, key) => {

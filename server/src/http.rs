@@ -35,7 +35,7 @@ const READING_THREADS: usize = 2;
 /// Time, after the last reply, for its end to reach a client.
 const LAST_BYTES_TIME: Duration = Duration::from_secs(1);
 
-/// What handlers share.
+/// The state that all handlers share.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) options: ServeOptions,
@@ -258,7 +258,7 @@ fn streamed(envelope: Envelope, events: UnboundedReceiver<Event>, with_usage: bo
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

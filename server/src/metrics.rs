@@ -1,4 +1,4 @@
-//! What the server counts, in Prometheus' text format.
+//! Counters of the server, in Prometheus' text format.
 
 use prometheus::core::Collector;
 use prometheus::{Encoder as _, Histogram, HistogramOpts, IntCounter, IntGauge, Registry, TextEncoder};

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::requests::{ApiError, Form};
 use halfbyte::generate::{Finish, FinishReason};
 
-/// What every object of one reply says of itself.
+/// The fields that all objects of one reply have in common.
 #[derive(Debug, Clone)]
 pub(crate) struct Envelope {
     pub(crate) form: Form,
@@ -87,12 +87,12 @@ impl Envelope {
         (self.form == Form::Chat).then(|| self.chunk(&delta, "", None))
     }
 
-    /// Some of the reply.
+    /// An object with a part of the reply's text.
     pub(crate) fn text(&self, text: &str) -> Value {
         self.chunk(&json!({ "content": text }), text, None)
     }
 
-    /// The end of the reply.
+    /// The object that ends the reply.
     pub(crate) fn closing(&self, end: &Finish) -> Value {
         self.chunk(&json!({}), "", Some(reason(end)))
     }

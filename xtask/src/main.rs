@@ -6,6 +6,8 @@ mod compare;
 mod contract;
 mod cuda_compiler;
 mod debian;
+#[cfg(test)]
+mod doc_names;
 mod features;
 mod fetch_model;
 mod fuzz;

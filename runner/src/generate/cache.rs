@@ -15,7 +15,7 @@ pub struct CachedSession {
 }
 
 impl CachedSession {
-    /// `sequence` with an empty context: tokens fed before are forgotten, since nobody knows which they were.
+    /// Takes over `sequence` and empties its context: which tokens were fed to it before is unknown.
     pub fn new(sequence: impl Sequence + 'static) -> Self {
         Self::from_box(Box::new(sequence))
     }

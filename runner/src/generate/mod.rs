@@ -6,8 +6,9 @@
 //!               ^-- fed, with a draft --'
 //! ```
 //!
-//! There is one way, in forward passes that several replies share ([`Scheduler`]). [`generate`] makes one reply on the
-//! calling thread; [`SchedulerHandle`] makes several at once on a thread of its own, for any number of threads that ask.
+//! All replies are made by the same code, in forward passes that several replies share ([`Scheduler`]). [`generate`] makes
+//! one reply on the calling thread; [`SchedulerHandle`] makes several at once on a thread of its own, for any number of
+//! threads that submit requests.
 //! With [`Speculation`](crate::speculate::Speculation), more than one token may be fed at a time; the reply is the same.
 
 mod cache;

@@ -5,7 +5,8 @@
 //! a reply that is written       its last token, and a draft      logits after each
 //! ```
 //!
-//! Each token that is chosen is told to the reply's listener at once, and a draft counts as far as it is what was chosen.
+//! The reply's listener is told of each token as soon as it is chosen. A draft's tokens are accepted up to the first one
+//! that differs from the chosen token.
 
 use std::time::Instant;
 
@@ -37,7 +38,8 @@ struct Window {
 /// come first.
 ///
 /// # Errors
-/// Those of the model. Which of the replies have taken tokens is not said; their contexts settle when they are used again.
+/// Those of the model. Some of the replies may have taken tokens by then; [`CachedSession::settle`] makes their contexts
+/// consistent when they are used again.
 pub(super) fn pass(batch: &mut Batch, entries: &mut [Entry<'_, '_>]) -> Result<(), model::Error> {
     let start = Instant::now();
     let chunk = entries.first().map_or(0, |entry| entry.cache.sequence.chunk());

@@ -91,7 +91,7 @@ impl<'t> Reply<'t> {
         self.ids.push(id);
         self.next = Some(id);
         if self.tokenizer.is_eog(id) {
-            // The reply is over, whatever the listener says.
+            // The reply has ended, so the listener's answer is ignored.
             let _ = listener.event(Event::Token(id));
             return Ok(Some(FinishReason::EndOfGeneration));
         }
@@ -121,7 +121,7 @@ impl<'t> Reply<'t> {
             Passed::Last(text) => text,
         };
         if !text.is_empty() {
-            // The reply is over, whatever the listener says.
+            // The reply has ended, so the listener's answer is ignored.
             let _ = listener.event(Event::Text(text));
         }
     }

@@ -1,4 +1,4 @@
-//! What is asked of a reply, and what is told of it.
+//! The request for a reply, and the events that report on it.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub enum FinishReason {
     MaxTokens,
     /// The context is full.
     ContextFull,
-    /// Its listener did not want more.
+    /// Its listener asked for the end.
     Cancelled,
 }
 
@@ -107,6 +107,6 @@ pub trait Listener {
         let _ = reused_tokens;
     }
 
-    /// Takes the next event, and says whether the reply is to go on. What it says to the last event does not matter.
+    /// Takes the next event, and says whether the reply is to go on. Its answer to the last event is ignored.
     fn event(&mut self, event: Event) -> ControlFlow<()>;
 }

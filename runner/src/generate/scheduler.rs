@@ -76,7 +76,7 @@ impl<'t, L: Listener> Scheduler<'t, L> {
     pub fn run(mut self, requests: &Receiver<(Request, L)>, mut after_pass: impl FnMut()) {
         loop {
             if self.is_idle() {
-                // With nothing else to do it waits.
+                // It has nothing to compute, so it waits for the next request.
                 let Ok((request, listener)) = requests.recv() else { return };
                 self.submit(request, listener);
             }
@@ -141,7 +141,7 @@ impl<'t, L: Listener> Scheduler<'t, L> {
                     slot.job = Some(Job { request, reply, listener });
                 }
                 Err(error) => {
-                    // The reply is over, whatever the listener says.
+                    // The reply has ended, so the listener's answer is ignored.
                     let _ = listener.event(Event::Failed(Arc::new(error)));
                 }
             }
@@ -170,7 +170,7 @@ impl<'t, L: Listener> Slot<'t, L> {
 impl<L: Listener> Job<'_, L> {
     fn end(mut self, reason: FinishReason) {
         let finish = self.reply.finish(reason, &self.request);
-        // The reply is over, whatever the listener says.
+        // The reply has ended, so the listener's answer is ignored.
         let _ = self.listener.event(Event::Done(finish));
     }
 

@@ -163,7 +163,7 @@ impl Engine {
         options: SequenceOptions,
     ) -> Result<Box<dyn Sequence>, model::Error> {
         #[cfg(feature = "cuda")]
-        if let SequenceOptions::Cuda(options) = options {
+        if let Some(options) = options.cuda() {
             let model = self.0.cuda.as_ref().ok_or(model::Error::OtherDevice)?;
             return Ok(Box::new(CudaSession::new(model, options)?));
         }

@@ -198,8 +198,7 @@ impl LoadOptions {
             return Err(LoadError::RanksOnDevice);
         }
         let mut share = None;
-        #[allow(irrefutable_let_patterns, reason = "without the feature cuda there are no other devices")]
-        if let SequenceOptions::Cpu(session) = options {
+        if let Some(session) = options.cpu() {
             if let Some(ranks) = self.ranks {
                 let model = transformer.share(ranks.rank(), ranks.count())?;
                 let mark = model.mark(&session)?;

@@ -15,7 +15,7 @@ pub struct Part<'a> {
     pub ids: &'a [u32],
     /// After which of them logits are wanted.
     pub rows: Rows,
-    /// Whether the likeliest token will do in place of logits. A device that can choose tokens does so then.
+    /// Whether the likeliest token may take the place of the logits. A device that can choose tokens then does.
     pub greedy: bool,
 }
 

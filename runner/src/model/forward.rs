@@ -1,4 +1,4 @@
-//! Tokens through all layers, those of one session or of several together.
+//! The forward pass of tokens through all layers, for one session or for several together.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) struct Run<'a> {
     pub(super) ids: &'a [u32],
 }
 
-/// What computes, and how.
+/// A model with the threads, the instruction set and the activations that compute it.
 #[derive(Clone, Debug)]
 pub(super) struct Forward {
     pub(super) model: Transformer,

@@ -10,7 +10,7 @@ use super::description::{Description, FeedForward, MatrixId, Mixer, Norm};
 use super::session::ActivationType;
 use super::state::LayerState;
 use super::step::{Buffers, Step, embed};
-use super::weights::Weights;
+use super::weights::ModelWeights;
 use super::{Compute, Error, Rope, Transformer};
 
 /// Matrices that read the same inputs.
@@ -207,14 +207,14 @@ impl Layerwise {
 }
 
 /// The forward pass of `rows` rows with f32 activations.
-fn step<'a>(compute: &'a Compute, weights: &'a Weights, rows: usize) -> Step<'a> {
+fn step<'a>(compute: &'a Compute, weights: &'a ModelWeights, rows: usize) -> Step<'a> {
     Step { ctx: compute.context(), weights, activations: ActivationType::F32, rows, shares: None }
 }
 
 /// `x` after `norm`, or as it is where there is none.
 fn normed(
     compute: &Compute,
-    weights: &Weights,
+    weights: &ModelWeights,
     norm: Option<Norm>,
     x: &[f32],
     h: &mut Vec<f32>,
@@ -230,7 +230,7 @@ fn normed(
 }
 
 /// Puts `changed` in the place of a stage's matrices, as far as there are any.
-fn replace(weights: &mut Weights, stage: Stage, description: &Description, changed: Vec<Vec<f32>>) {
+fn replace(weights: &mut ModelWeights, stage: Stage, description: &Description, changed: Vec<Vec<f32>>) {
     for (id, values) in stage.matrices(description).into_iter().zip(changed) {
         if !values.is_empty() {
             weights.replace(id, values);

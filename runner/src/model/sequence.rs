@@ -62,7 +62,7 @@ pub trait Sequence: Debug + Send {
     /// As [`prompt`](Self::prompt).
     fn window(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &mut [f32])) -> Result<(), Error>;
 
-    /// The same with the likeliest tokens in place of the logits, if this context can choose them where the logits are.
+    /// Returns an interface that gives the likeliest tokens instead of logits, if the device can choose them.
     fn greedy(&mut self) -> Option<&mut dyn Greedy> {
         None
     }

@@ -15,7 +15,7 @@ use super::profile::{Phase, Profiler};
 use super::ranks::{Shares, To};
 use super::session::ActivationType;
 use super::state::LayerState;
-use super::weights::Weights;
+use super::weights::ModelWeights;
 
 /// The embedding rows of `ids`, which are in the vocabulary, into `x`.
 pub(super) fn embed(
@@ -69,7 +69,7 @@ pub(super) fn matrix_work(matrices: &[Matrix<'_>], rows: usize) -> (usize, usize
 #[derive(Clone, Copy)]
 pub(super) struct Step<'a> {
     pub(super) ctx: Context<'a>,
-    pub(super) weights: &'a Weights,
+    pub(super) weights: &'a ModelWeights,
     pub(super) activations: ActivationType,
     /// Tokens taken together.
     pub(super) rows: usize,

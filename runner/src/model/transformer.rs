@@ -6,7 +6,7 @@ use halfbyte_attention::AttentionParams;
 use halfbyte_cpu_kernels::Matrix;
 
 use super::description::{Description, MatrixId, Mixer};
-use super::weights::Weights;
+use super::weights::ModelWeights;
 use super::{Compute, Error};
 use crate::architectures;
 use crate::source::ModelFile;
@@ -19,7 +19,7 @@ pub struct Transformer(Arc<Inner>);
 #[derive(Clone, Debug)]
 struct Inner {
     description: Description,
-    weights: Weights,
+    weights: ModelWeights,
     /// What the attention kernels take, for each layer.
     attention: Vec<AttentionParams>,
 }
@@ -45,7 +45,7 @@ impl Transformer {
         file: impl Into<Arc<ModelFile>>,
         description: Description,
     ) -> Result<Self, Error> {
-        let weights = Weights::new(file.into(), &description)?;
+        let weights = ModelWeights::new(file.into(), &description)?;
         let params = |layer: &super::Layer| match &layer.mixer {
             Mixer::Attention(attention) => attention.params(),
         };
@@ -102,7 +102,7 @@ impl Transformer {
         self.0.weights.matrix(id)
     }
 
-    pub(crate) fn weights(&self) -> &Weights {
+    pub(crate) fn weights(&self) -> &ModelWeights {
         &self.0.weights
     }
 

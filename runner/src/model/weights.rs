@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use halfbyte_cpu_kernels::{Context, Matrix, PackedMatrix, Weights as Stored};
+use halfbyte_cpu_kernels::{Context, Matrix, PackedMatrix, Weights};
 use halfbyte_gguf::TensorInfo;
 
 use super::description::{Description, MatrixId, MatrixInfo, VectorId, VectorInfo};
@@ -13,7 +13,7 @@ use crate::source::{ModelFile, Source};
 
 /// The weights that a [`Description`] names.
 #[derive(Clone, Debug)]
-pub(crate) struct Weights {
+pub(crate) struct ModelWeights {
     file: Arc<ModelFile>,
     matrices: Vec<Weight>,
     vectors: Vec<Arc<[f32]>>,
@@ -30,7 +30,7 @@ enum Weight {
     Own { values: Arc<[f32]>, rows: usize, cols: usize },
 }
 
-impl Weights {
+impl ModelWeights {
     /// Finds every tensor that `description` names, and refuses a file that has others. No weight is copied but vectors.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl Weight {
             Self::InPlace { tensor, rows } => tensor_rows(&**source, tensor, rows),
             Self::Packed(packed) => return packed.as_matrix(),
             Self::Own { values, rows, cols } => {
-                Matrix::new(Stored::F32(values), *rows, *cols).map_err(Into::into)
+                Matrix::new(Weights::F32(values), *rows, *cols).map_err(Into::into)
             }
         };
         // The same calls succeeded when the weights were found, on the same bytes and sizes.
@@ -172,9 +172,9 @@ pub(crate) fn vector(source: &dyn Source, name: &str, len: usize) -> Result<Vec<
     let info = source.tensor(name)?;
     shape(info, &[len])?;
     match source.weights(info)? {
-        Stored::F32(v) => Ok(v.to_vec()),
-        Stored::F16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),
-        Stored::Bf16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),
+        Weights::F32(v) => Ok(v.to_vec()),
+        Weights::F16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),
+        Weights::Bf16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),
         _ => Err(Error::VectorType { tensor: info.name.clone(), got: info.ty.name() }),
     }
 }

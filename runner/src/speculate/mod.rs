@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A row's logits do not depend on the rows beside it, to the bit, and the sampler is asked once for every token of the
-//! reply, in order: so a reply is the same with drafts and without, whether greedy or sampled. Drafts decide the
-//! speed alone, and prices, measured as it goes, decide on them.
+//! reply, in order: so a reply is the same with drafts and without, whether greedy or sampled. Drafts change only
+//! the speed. How many tokens are drafted follows from measured costs and acceptance rates.
 
 mod lookup;
 mod pricing;
@@ -23,7 +23,7 @@ use pricing::Pricing;
 /// The most drafted tokens of a window: with the token before them as many rows as logits are made of at once.
 pub const MOST: usize = 15;
 
-/// What drafts have come to.
+/// Counts of the drafts of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drafts {
     /// Windows verified.
@@ -39,7 +39,7 @@ pub struct Drafts {
 pub struct Speculation {
     /// A small model of the same vocabulary; without one, drafts are copied.
     model: Option<Box<CachedSession>>,
-    /// As many tokens as can be had, whatever the price.
+    /// The number of tokens to draft each time, instead of as many as pay.
     fixed: Option<usize>,
     pricing: Pricing,
     drafts: Drafts,
@@ -49,7 +49,7 @@ pub struct Speculation {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Draft {
     pub(crate) ids: Vec<u32>,
-    /// Whose chances it has.
+    /// The kind of draft, whose acceptance rate is estimated by itself.
     kind: usize,
 }
 
@@ -113,7 +113,7 @@ impl Speculation {
         Ok(Draft { ids: lookup::copy(ids, found, n), kind })
     }
 
-    /// What came of a draft, in so much time with its making.
+    /// Takes in that the first `accepted` tokens of a draft were right, and that drafting and verifying took `time`.
     pub(crate) fn verified(&mut self, draft: &Draft, accepted: usize, time: Duration) {
         let seconds = time.as_secs_f64();
         if draft.ids.is_empty() {

@@ -1,22 +1,22 @@
-//! How many tokens to draft: what a window of rows costs, what a draft is likely to bring, and what may be lost.
+//! Chooses how many tokens to draft, from the cost of a window of rows and the chance that drafted tokens are right.
 //!
 //! ```text
 //! a window of 1 + k rows costs   1 + slope * k     steps of one row
 //! and is expected to make        1 + p + p^2 + .. + p^k     tokens, p being the chance that a drafted token is right
 //! ```
 //!
-//! `slope` is measured, `p` too, for every kind of draft by itself; both forget slowly. The `k` with the most tokens for
-//! the cost is taken, none if that is no more than one for one.
+//! Both `slope` and `p` are moving averages of measurements, `p` for each kind of draft by itself. The `k` with the most
+//! tokens for the cost is chosen; if no `k` makes more than one token for the cost of one step, nothing is drafted.
 //!
-//! Estimates err, and a text changes. So accounts are kept: what every window cost beyond a step, and what its
-//! tokens saved. Drafts are made only while the account has lost less than [`ALLOWANCE`] of the time spent so far (and two
-//! steps to begin with). A kind of draft that does not pay is tried again now and then from the same account.
+//! Estimates can be wrong, and texts change. So the time that windows cost beyond a step, and the time that their tokens
+//! saved, are added up. Drafts are made only while they have lost less than [`ALLOWANCE`] of the time spent so far (and two
+//! steps to begin with). A kind of draft that does not pay is tried again now and then within the same allowance.
 
-/// The share of the time that may be lost to drafts in vain.
+/// The share of the time that wrong drafts may cost.
 const ALLOWANCE: f64 = 0.02;
-/// Steps that may be lost before that.
+/// The number of steps that wrong drafts may cost in addition.
 const CREDIT: f64 = 2.0;
-/// What a new measurement weighs in an estimate.
+/// The weight of a new measurement in a moving average.
 const WEIGHT: f64 = 0.15;
 /// Plain steps before a kind of draft that does not pay is tried again.
 const RETRY: u32 = 32;
@@ -40,7 +40,7 @@ pub(super) struct Pricing {
 struct Kind {
     /// The chance that a drafted token is right, if those before it were.
     chance: f64,
-    /// Times that it was not worth while since it last was.
+    /// How often drafting did not pay since it last did.
     idle: u32,
 }
 
@@ -83,7 +83,7 @@ impl Pricing {
 
     /// A step of one row took so many seconds.
     pub(super) fn stepped(&mut self, seconds: f64) {
-        // A step that waited for something else says nothing about steps.
+        // A step that was delayed by something else is no measurement.
         let seen = self.step.map_or(seconds, |step| seconds.min(4.0 * step));
         self.step = Some(self.step.map_or(seen, |step| step + WEIGHT * (seen - step)));
         self.spent += seconds;

@@ -1,7 +1,7 @@
-//! What clients may ask for, in the fields of OpenAI's API, and what of it there is here.
+//! The fields of requests in OpenAI's API, and which of them are supported.
 //!
-//! Fields that change what a reply should be and are not supported are refused by name, unless they have the value that
-//! stands for nothing. Fields that are not known are ignored: clients send new ones long before anyone needs them.
+//! A field that would change the reply and is not supported is refused by name, unless its value asks for nothing, such as
+//! `n: 1`. Unknown fields are ignored, because clients send new optional fields all the time.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -235,14 +235,14 @@ impl TextRequest {
         }
     }
 
-    /// The most tokens of the reply: 16 unless something is said, as the API has it.
+    /// The most tokens of the reply; without the field it is 16, as in the API.
     pub(super) fn max_tokens(&self) -> Result<Option<usize>, ApiError> {
         tokens("max_tokens", Some(self.common.max_tokens.unwrap_or(16)))
     }
 }
 
 impl Common {
-    /// How to sample: what the request says, and `defaults` for the rest. `seed` is for requests that have none.
+    /// The sampler's settings: those of the request, and `defaults` for the rest. `seed` is used if the request has none.
     pub(super) fn sampling(&self, defaults: SamplerConfig, seed: u64) -> Result<SamplerConfig, ApiError> {
         for (name, penalty) in
             [("presence_penalty", self.presence_penalty), ("frequency_penalty", self.frequency_penalty)]

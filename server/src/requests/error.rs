@@ -14,21 +14,21 @@ pub struct ApiError {
 /// `{"error": ...}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ErrorBody {
-    /// All of it.
+    /// The error's fields.
     pub error: ErrorFields,
 }
 
-/// Its fields.
+/// The fields of an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ErrorFields {
-    /// For people.
+    /// The message for people.
     pub message: String,
-    /// Whose fault it is.
+    /// The kind of error, which says whether the request or the server is at fault.
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// The field of the request that is meant.
     pub param: Option<String>,
-    /// For programs.
+    /// A code for programs.
     pub code: Option<&'static str>,
 }
 
@@ -53,14 +53,14 @@ impl ApiError {
         error
     }
 
-    /// A field that asks for what there is not.
+    /// A field that asks for something that is not supported.
     pub fn unsupported(param: &str) -> Self {
         let mut error = Self::invalid(param, format!("{param} is not supported by this server"));
         error.body.error.code = Some("unsupported_parameter");
         error
     }
 
-    /// Something went wrong here.
+    /// The server failed; the request was right.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(500, None, message)
     }

@@ -2,7 +2,7 @@
 
 use super::{CudaError, unsupported};
 use crate::model::description::{Activation, Attention, Dense, FeedForward, Linear, Mixer, Norm, RopeId};
-use crate::model::weights::Weights;
+use crate::model::weights::ModelWeights;
 use crate::model::{Description, Error, Transformer};
 use crate::weight_types;
 use half::bf16;
@@ -223,7 +223,7 @@ fn parts<'a>(d: &'a Description, layer: &'a crate::model::Layer) -> Result<Parts
 }
 
 impl Layer {
-    fn new(kernels: &Kernels, weights: &Weights, parts: &Parts<'_>) -> Result<Self, Error> {
+    fn new(kernels: &Kernels, weights: &ModelWeights, parts: &Parts<'_>) -> Result<Self, Error> {
         let Parts { mixer_norm, attention: a, feed_forward_norm, dense } = *parts;
         let stack = |linears: &[Linear]| {
             stacked(kernels, &linears.iter().map(|linear| weights.matrix(linear.matrix)).collect::<Vec<_>>())
@@ -272,7 +272,7 @@ impl Layer {
     }
 }
 
-fn norm(kernels: &Kernels, weights: &Weights, Norm { weight, eps }: Norm) -> Result<DeviceNorm, Error> {
+fn norm(kernels: &Kernels, weights: &ModelWeights, Norm { weight, eps }: Norm) -> Result<DeviceNorm, Error> {
     Ok(DeviceNorm { weight: vector(kernels, weights.vector(weight))?, eps })
 }
 

@@ -1,4 +1,4 @@
-//! Rank 0 says what is computed, and the others do the same.
+//! Rank 0 decides what is computed, and sends it to the other ranks, which compute the same.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::super::{CannotCut, CpuSession, Error, SavedState, Sequence};
 use super::Ranks;
 use std::fmt::Display;
 
-/// What rank 0 has everyone do. A message is a byte for the kind, and 32-bit numbers, little-endian.
+/// A call that all ranks make. Its message is a byte for the kind, and 32-bit numbers, little-endian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Order {
     End,
@@ -53,12 +53,12 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// `session` is on rank 0's share of the model.
+    /// Leads with `session`, which is on rank 0's share of the model.
     pub fn new(session: CpuSession, ranks: Arc<dyn Ranks>) -> Self {
         Self { session, ranks }
     }
 
-    /// Lets the other ranks go, whether or not there was a leader.
+    /// Ends [`follow`] on the other ranks, whether or not there was a leader.
     ///
     /// # Errors
     /// [`Error::Link`].
@@ -111,7 +111,7 @@ impl Sequence for Leader {
     }
 
     fn prompt(&mut self, ids: &[u32]) -> Result<&mut [f32], Error> {
-        // What is refused is refused here, before anyone else has heard of it.
+        // Wrong arguments are refused before they are sent to the other ranks.
         self.session.check(ids)?;
         self.order(&Order::Prompt(ids.to_vec()))?;
         let Self { session, ranks } = self;
@@ -126,8 +126,8 @@ impl Sequence for Leader {
     }
 }
 
-/// Does with `session` what rank 0 says until that is [`Leader::end`], which is all that may come where it could not be
-/// made.
+/// Makes the calls that rank 0 sends, on `session`, until rank 0 calls [`Leader::end`]. If the session could not be made,
+/// that is the only call that may come.
 ///
 /// # Errors
 /// [`Error::Link`], those of forward passes, and the one in place of the session; all ranks are told.
@@ -144,7 +144,7 @@ pub fn follow<E: Display>(mut session: Result<CpuSession, E>, ranks: &dyn Ranks)
     }
 }
 
-/// Follows one order; whether there are more.
+/// Makes the next call that rank 0 sends. Returns false after the last one.
 fn next<E: Display>(session: &mut Result<CpuSession, E>, ranks: &dyn Ranks) -> Result<bool, Error> {
     let mut message = Vec::new();
     ranks.broadcast(0, &mut message)?;

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! An output is a whole row times a whole input, computed by one rank as a single process would: so every value has the
-//! same bits, however many ranks there are. What ranks pay for it are gathers in place of sums, twice as many.
+//! same bits, however many ranks there are. The price is twice as many messages: gathers in place of sums.
 //!
 //! All ranks make the same forward passes. Rank 0 decides which, in a [`Leader`]; the others [`follow`] it.
 
@@ -31,13 +31,13 @@ use std::fmt::Debug;
 ///
 /// Every rank makes the same calls in the same order, each from one thread at a time.
 pub trait Ranks: Debug + Send + Sync {
-    /// This one's number.
+    /// The number of this process.
     fn rank(&self) -> usize;
 
-    /// How many there are.
+    /// The number of processes.
     fn count(&self) -> usize;
 
-    /// Every rank's numbers, rank after rank, into `all`, on every rank. `own` are this one's; rank `r` has `counts[r]`,
+    /// Gathers every rank's numbers, rank after rank, into `all`, on every rank. `own` are this one's; rank `r` has `counts[r]`,
     /// which is the same list everywhere, and `all` has room for their sum.
     ///
     /// # Errors
@@ -50,12 +50,12 @@ pub trait Ranks: Debug + Send + Sync {
     /// [`Error::Link`] if a rank can't be reached.
     fn gather(&self, own: &[f32], counts: &[usize], all: &mut [f32]) -> Result<(), Error>;
 
-    /// Rank `from`'s message into everyone's.
+    /// Copies rank `from`'s message to all ranks.
     ///
     /// # Errors
     /// [`Error::Link`] if a rank can't be reached.
     fn broadcast(&self, from: usize, message: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// Says why this rank can't go on, and sees to it that nobody waits for it.
+    /// Reports why this rank can't go on, and ends all ranks, so that none waits for it.
     fn fail(&self, why: &str);
 }
