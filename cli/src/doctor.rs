@@ -246,6 +246,27 @@ fn describe(r: &Report) -> Result<String> {
     Ok(text)
 }
 
+/// What the kind of activations in use rounds, and the command that measures what that costs.
+fn rounding(m: &ModelReport) -> String {
+    let codes = match m.activations {
+        "int8" => "8 bits",
+        "auto" => "8 bits, outliers to 16",
+        "int16" => "16 bits",
+        _ => return format!("{} activations: no input of a matrix is rounded", m.activations),
+    };
+    if m.int8_matrices == 0 {
+        return format!(
+            "{} activations, but no matrix has an int8 kernel: no input is rounded",
+            m.activations
+        );
+    }
+    format!(
+        "{} activations: the inputs of {} of {} matrices are rounded to {codes}; `halfbyte kl --model M --text FILE` \
+         measures what that costs",
+        m.activations, m.int8_matrices, m.matrices
+    )
+}
+
 fn describe_model(m: &ModelReport, text: &mut String) -> std::fmt::Result {
     writeln!(
         text,
@@ -255,13 +276,8 @@ fn describe_model(m: &ModelReport, text: &mut String) -> std::fmt::Result {
         m.layers,
         HumanBytes(m.file_bytes)
     )?;
-    let rounded = if m.activations == "f32" { 0 } else { m.int8_matrices };
-    let read = HumanBytes(m.weight_bytes_per_token as u64);
-    writeln!(
-        text,
-        "           {read} of weights a token; {} activations in {rounded} of {} matrices",
-        m.activations, m.matrices
-    )?;
+    writeln!(text, "           {} of weights a token", HumanBytes(m.weight_bytes_per_token as u64))?;
+    writeln!(text, "rounding   {}", rounding(m))?;
     let (kv, bytes) = (m.kv_cache, HumanBytes(m.kv_cache_bytes));
     writeln!(
         text,

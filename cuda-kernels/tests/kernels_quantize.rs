@@ -88,8 +88,8 @@ fn the_rule_is_the_one_of_halfbyte_q8() {
     for (i, group) in x.chunks(32).enumerate() {
         let (r, g) = (i / (k / 32), i % (k / 32));
         let values: [f32; 32] = std::array::from_fn(|j| group[j].to_f32());
-        let (want, scale, _) = halfbyte_q8::quantize_group(&values);
-        let found: Vec<i8> = (0..32).map(|j| codes[r * k + position(g * 32 + j)]).collect();
+        let halfbyte_q8::Group { codes: want, scale } = halfbyte_q8::quantize_group(&values, f32::INFINITY);
+        let found: Vec<i16> = (0..32).map(|j| codes[r * k + position(g * 32 + j)].into()).collect();
         assert_eq!((found.as_slice(), scales[g * m + r]), (want.as_slice(), scale));
     }
 }

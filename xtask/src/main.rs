@@ -1,5 +1,6 @@
 //! Development tasks, run as `cargo xtask TASK`.
 
+mod activations;
 mod ci;
 mod clients;
 mod compare;
@@ -32,6 +33,8 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask")]
 enum Task {
+    /// Measures what rounding activations costs, in predictions and in speed, and makes the tables of docs/activations.md.
+    Activations(activations::Args),
     /// Everything that CI checks: format, lints, docs, tests in debug and optimised, the thread pool's proofs, the
     /// README's commands.
     Ci,
@@ -66,6 +69,7 @@ enum Task {
 
 fn main() -> Result<()> {
     match Task::parse() {
+        Task::Activations(args) => activations::run(&args),
         Task::Ci => ci::run(),
         Task::Clients => clients::run(),
         Task::Compare(args) => compare::run(&args),

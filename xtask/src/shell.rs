@@ -1,8 +1,9 @@
 //! Running commands from the workspace's root, loudly.
 
 use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// The workspace's root.
@@ -45,6 +46,29 @@ pub(crate) fn run_in(directory: &Path, command: &mut Command) -> Result<()> {
 /// As [`run`].
 pub(crate) fn cargo(args: &str) -> Result<()> {
     run(Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into())).args(args.split_whitespace()))
+}
+
+/// Runs a command in the workspace's root and reads the one JSON object that it prints. Its messages are shown as they come
+/// with `show`, else if it fails.
+///
+/// # Errors
+/// If it can't be started, exits with anything but 0, or prints something else.
+pub(crate) fn json<T: DeserializeOwned>(command: &mut Command, show: bool) -> Result<T> {
+    let name = Path::new(command.get_program()).display().to_string();
+    let first = command.get_args().next().map(|arg| arg.to_string_lossy().into_owned()).unwrap_or_default();
+    let what = format!("{name} {first}");
+    command.current_dir(root()).stdin(Stdio::null());
+    if show {
+        command.stderr(Stdio::inherit());
+    }
+    let child = command.stdout(Stdio::piped());
+    let child = if show { child } else { child.stderr(Stdio::piped()) };
+    let output =
+        child.spawn().and_then(|c| c.wait_with_output()).with_context(|| format!("{what}: can't be run"))?;
+    if !output.status.success() {
+        bail!("{what}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+    }
+    serde_json::from_slice(&output.stdout).with_context(|| format!("{what}: unexpected output"))
 }
 
 /// Cargo's target folder, in which this program is: in a profile's folder of it.

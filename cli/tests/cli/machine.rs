@@ -191,3 +191,25 @@ fn doctor_names_paths_threads_memory_and_what_is_slow() {
     assert!(text.contains("8 tensors (88.2 KiB) are F16, which has no int8 kernel"), "{text}");
     assert!(text.contains("no chat template"), "{text}");
 }
+
+#[test]
+fn doctor_says_what_is_rounded_and_what_measures_it() {
+    let dir = temp_dir();
+    let (f16, q8_0) = (plain_model(&dir), dir.path().join("q8_0.gguf"));
+    let (f16, q8_0) = (f16.to_str().unwrap(), q8_0.to_str().unwrap());
+    run(&["quantize", f16, q8_0, "--type", "q8_0"]).ok();
+    let rounding = |args: &[&str]| {
+        let text = run(&[&["doctor", "--model"], args].concat()).ok();
+        let line = text.lines().find_map(|line| line.strip_prefix("rounding   "));
+        line.unwrap_or_else(|| panic!("no line on rounding: {text}")).to_owned()
+    };
+    let measure = "`halfbyte kl --model M --text FILE` measures what that costs";
+    for (kind, codes) in [("int8", "8 bits"), ("auto", "8 bits, outliers to 16"), ("int16", "16 bits")] {
+        let said =
+            format!("{kind} activations: the inputs of 8 of 8 matrices are rounded to {codes}; {measure}");
+        assert_eq!(rounding(&[q8_0, "--activations", kind]), said);
+    }
+    assert_eq!(rounding(&[q8_0, "--activations", "f32"]), "f32 activations: no input of a matrix is rounded");
+    let none = "auto activations, but no matrix has an int8 kernel: no input is rounded";
+    assert_eq!(rounding(&[f16]), none);
+}

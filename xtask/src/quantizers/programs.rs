@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
@@ -75,7 +75,7 @@ impl Programs {
     pub(super) fn halfbyte<T: DeserializeOwned>(&self, args: &[&dyn AsRef<OsStr>], long: bool) -> Result<T> {
         let mut command = Command::new(&self.halfbyte);
         command.args(args).args(["--json", "--threads", &self.threads.to_string()]);
-        json(&mut command, long)
+        shell::json(&mut command, long)
     }
 
     /// Quantizes `files` with `method` into `out`.
@@ -91,7 +91,7 @@ impl Programs {
                 if method.imatrix {
                     command.arg("--imatrix").arg(imatrix);
                 }
-                return json(&mut command, false);
+                return shell::json(&mut command, false);
             }
         };
         let mut args: Vec<&dyn AsRef<OsStr>> =
@@ -111,23 +111,4 @@ impl Programs {
             .with_context(|| format!("{}: can't be read", self.halfbyte.display()))?;
         Ok(Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect())
     }
-}
-
-/// Runs a command in the workspace's root and reads the one JSON object that it prints.
-fn json<T: DeserializeOwned>(command: &mut Command, show: bool) -> Result<T> {
-    let name = Path::new(command.get_program()).display().to_string();
-    let first = command.get_args().next().map(|arg| arg.to_string_lossy().into_owned()).unwrap_or_default();
-    let what = format!("{name} {first}");
-    command.current_dir(shell::root()).stdin(Stdio::null());
-    if show {
-        command.stderr(Stdio::inherit());
-    }
-    let child = command.stdout(Stdio::piped());
-    let child = if show { child } else { child.stderr(Stdio::piped()) };
-    let output =
-        child.spawn().and_then(|c| c.wait_with_output()).with_context(|| format!("{what}: can't be run"))?;
-    if !output.status.success() {
-        bail!("{what}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim());
-    }
-    serde_json::from_slice(&output.stdout).with_context(|| format!("{what}: unexpected output"))
 }
