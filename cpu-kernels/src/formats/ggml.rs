@@ -21,14 +21,20 @@ macro_rules! ggml {
 
             #[inline(always)]
             fn decode<S: Simd>(_: S, blocks: &[Self], out: &mut [f32]) {
-                for (block, y) in blocks.iter().zip(out.chunks_exact_mut(<Self as Block>::WEIGHTS)) {
-                    y.copy_from_slice(&k_quants::Block::dequantize(block));
-                }
+                dequantize(blocks, out);
             }
 
             $($int8_rows)?
         }
     };
+}
+
+/// Decodes `blocks`. It uses no vectors, so it is not compiled into the kernels of each instruction set.
+#[inline(never)]
+fn dequantize<B: k_quants::Block>(blocks: &[B], out: &mut [f32]) {
+    for (block, y) in blocks.iter().zip(out.chunks_exact_mut(B::WEIGHTS)) {
+        y.copy_from_slice(block.dequantize().as_ref());
+    }
 }
 
 ggml! {

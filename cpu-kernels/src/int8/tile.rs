@@ -32,19 +32,25 @@ impl<F: PanelFormat> Kernel for Tile<'_, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let tile = S::INT_TILE;
         let mut token = 0;
-        while token + 8 <= self.tokens.count && tile >= 8 {
-            self.times::<S, 8>(s, token);
-            token += 8;
+        // Constants alone keep tiles that are too wide for the ISA from being compiled.
+        if const { S::INT_TILE >= 8 } {
+            while token + 8 <= self.tokens.count {
+                self.times::<S, 8>(s, token);
+                token += 8;
+            }
         }
-        while token + 4 <= self.tokens.count && tile >= 4 {
-            self.times::<S, 4>(s, token);
-            token += 4;
+        if const { S::INT_TILE >= 4 } {
+            while token + 4 <= self.tokens.count {
+                self.times::<S, 4>(s, token);
+                token += 4;
+            }
         }
-        while token + 2 <= self.tokens.count && tile >= 2 {
-            self.times::<S, 2>(s, token);
-            token += 2;
+        if const { S::INT_TILE >= 2 } {
+            while token + 2 <= self.tokens.count {
+                self.times::<S, 2>(s, token);
+                token += 2;
+            }
         }
         while token < self.tokens.count {
             self.times::<S, 1>(s, token);
