@@ -81,8 +81,9 @@ impl Part {
 /// sixteen rows, in the order in which a kernel reads them, which makes products faster, above all for one token. On Linux
 /// the memory is advised to use huge pages.
 ///
-/// A packed matrix takes as much memory as the original ([`Self::bytes`]), except that rows are filled up to a multiple of
-/// 16, and that sixteen rows take half a cache line more where a row has an odd number of groups (or of 16-bit numbers). A
+/// A packed matrix of plain numbers, of Q8_0, Q4_0, Q4_1 or affine groups takes as much memory as the original
+/// ([`Self::bytes`]); the other formats take 6 to 12 bits a weight (`int8/panel.rs`). Rows are filled up to a multiple of
+/// 16, and sixteen rows take half a cache line more where a row has an odd number of groups (or of 16-bit numbers). A
 /// file that the original is mapped from is not read any more.
 ///
 /// ```
