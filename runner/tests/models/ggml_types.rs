@@ -1,11 +1,11 @@
 //! Models in the types of ggml: they load, and compute what the same weights in F32 do.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use half::f16;
 use halfbyte::model::{ActivationType, Compute, CpuSession, SessionOptions, Transformer};
 use halfbyte::requantize::Plan;
+use halfbyte::source::ModelFile;
 use halfbyte_gguf::{Gguf, GgufWriter, TensorInfo, TensorType};
 use halfbyte_testing::Rng;
 
@@ -33,7 +33,7 @@ fn quantized(model: &Gguf, ty: &str, compute: &Compute) -> Gguf {
 
 /// Logits behind a prompt and a token more.
 fn logits(gguf: Gguf, compute: &Compute, activations: ActivationType) -> Vec<f32> {
-    let model = Transformer::new(Arc::new(gguf.into())).unwrap();
+    let model = Transformer::new(ModelFile::from(gguf)).unwrap();
     let options = SessionOptions { activations, ..SessionOptions::new(64) };
     let mut session = CpuSession::new(&model, compute, options).unwrap();
     session.feed(&[5, 700, 2047, 33, 9]).unwrap();
