@@ -314,6 +314,6 @@ mod tests {
         ] {
             assert!(help.contains(line), "{line:?} is not in {help}");
         }
-        assert!(load_as_help().contains("would: q8_0, q4_0 or q4_1, with"), "{}", load_as_help());
+        assert!(load_as_help().contains("would: q8_0, q4_0, q4_1, q5_0, q5_1, "), "{}", load_as_help());
     }
 }

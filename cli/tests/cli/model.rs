@@ -59,11 +59,11 @@ fn weights_are_quantized_when_loaded() {
     let quantized = tops(&["--model", &out, "--activations", "f32"]);
     let loaded = tops(&["--model", &model, "--load-as", "q4_0:optimal", "--activations", "f32"]);
     assert_eq!(loaded, quantized);
-    for wrong in ["q5_0", "q8_0:fit", "q4_1:optimal", "q4_0:", "q4_0:gptq", "f16"] {
+    for wrong in ["iq2_xs", "q8_0:fit", "q4_1:optimal", "q4_0:", "q4_0:gptq", "f16"] {
         let done = run(&["logits", "--ids", "1", "--model", &model, "--load-as", wrong]);
         assert_eq!(done.code, Some(2), "{wrong}");
         let expected = match wrong {
-            "q5_0" | "f16" => format!("{wrong:?}: expected q8_0, q4_0 or q4_1"),
+            "iq2_xs" | "f16" => format!("{wrong:?}: expected q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, "),
             "q8_0:fit" => "expected nothing behind q8_0: it is quantized in one way".to_owned(),
             "q4_1:optimal" => "expected max or fit behind q4_1:".to_owned(),
             _ => "expected fit, max, max7 or optimal behind q4_0:".to_owned(),

@@ -107,15 +107,21 @@ fn sentence_piece_family() {
 /// Files that GGUF has no family for, and added tokens with flags, in directories and in GGUF files that are made of them.
 #[test]
 fn tokenizers_run_as_they_are() {
-    let mut lowered = byte_level(json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}));
+    let mut lowered = byte_level(
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}),
+    );
     lowered["normalizer"] = json!({"type": "Lowercase"});
-    let mut spaced = byte_level(json!({"type": "ByteLevel", "add_prefix_space": true, "use_regex": true}));
+    let mut spaced = byte_level(
+        json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true}),
+    );
     spaced["model"]["ignore_merges"] = true.into();
     let mut first = sentence_piece();
     first["normalizer"] = Value::Null;
     first["pre_tokenizer"] =
         json!({"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "first", "split": false});
-    let mut flags = byte_level(json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}));
+    let mut flags = byte_level(
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}),
+    );
     flags["added_tokens"][0]["rstrip"] = true.into();
     flags["added_tokens"][1]["lstrip"] = true.into();
     for file in [lowered, spaced, first, flags] {
@@ -163,7 +169,9 @@ fn rotations_are_read_wherever_they_stand() {
 
 #[test]
 fn special_tokens_templates_and_ends() {
-    let mut file = byte_level(json!({"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}));
+    let mut file = byte_level(
+        json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}),
+    );
     file["post_processor"] = json!({"type": "TemplateProcessing",
         "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
         "pair": [], "special_tokens": {}});
