@@ -246,7 +246,10 @@ fn rounding(m: &ModelReport) -> String {
         _ => return format!("{} activations: no input of a matrix is rounded", m.activations),
     };
     if m.int8_matrices == 0 {
-        return format!("{} activations, but no matrix has an int8 kernel: no input is rounded", m.activations);
+        return format!(
+            "{} activations, but no matrix has an int8 kernel: no input is rounded",
+            m.activations
+        );
     }
     format!(
         "{} activations: the inputs of {} of {} matrices are rounded to {codes}; `halfbyte kl --model M --text FILE` \

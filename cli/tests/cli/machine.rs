@@ -205,15 +205,11 @@ fn doctor_says_what_is_rounded_and_what_measures_it() {
     };
     let measure = "`halfbyte kl --model M --text FILE` measures what that costs";
     for (kind, codes) in [("int8", "8 bits"), ("auto", "8 bits, outliers to 16"), ("int16", "16 bits")] {
-        let said = format!(
-            "{kind} activations: the inputs of 8 of 8 matrices are rounded to {codes}; {measure}"
-        );
+        let said =
+            format!("{kind} activations: the inputs of 8 of 8 matrices are rounded to {codes}; {measure}");
         assert_eq!(rounding(&[q8_0, "--activations", kind]), said);
     }
-    assert_eq!(
-        rounding(&[q8_0, "--activations", "f32"]),
-        "f32 activations: no input of a matrix is rounded"
-    );
+    assert_eq!(rounding(&[q8_0, "--activations", "f32"]), "f32 activations: no input of a matrix is rounded");
     let none = "auto activations, but no matrix has an int8 kernel: no input is rounded";
     assert_eq!(rounding(&[f16]), none);
 }
