@@ -1,5 +1,6 @@
 //! The output of a product, which several threads write to.
 
+use crate::matrix::Matrix;
 use halfbyte_threadpool::DisjointMut;
 
 /// The output `y` of a GEMM, `tokens` x `rows` row-major, shared by threads that write disjoint columns.
@@ -38,6 +39,16 @@ impl<'a> Output<'a> {
         // no others, as just checked, and the caller promises that nobody else uses those.
         unsafe { self.y.part(token * self.rows + row, n) }
     }
+}
+
+/// The outputs of groups of tokens, which `y` has one after the other: each with its matrix's rows for its tokens.
+pub(crate) fn split<'a>(mut y: &'a mut [f32], groups: &[(Matrix<'_>, &[usize])]) -> Vec<Output<'a>> {
+    let part = |(w, tokens): &(Matrix<'_>, &[usize])| {
+        let (own, others) = std::mem::take(&mut y).split_at_mut(tokens.len() * w.rows());
+        y = others;
+        Output::new(own, tokens.len(), w.rows())
+    };
+    groups.iter().map(part).collect()
 }
 
 #[cfg(test)]

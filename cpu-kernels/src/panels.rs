@@ -7,15 +7,15 @@ use halfbyte_threadpool::ThreadPool;
 
 /// Calls `f` with the number of a matrix and a range of its panels, on the threads of `pool`, until every panel was in
 /// one range. The panels of all matrices, whose outputs these are, are counted as if they were one matrix's.
-pub(crate) fn share_panels<const N: usize>(
+pub(crate) fn share_panels(
     pool: &ThreadPool,
-    outputs: &[Output<'_>; N],
+    outputs: &[Output<'_>],
     f: impl Fn(usize, Range<usize>) + Sync,
 ) {
-    let panels = outputs.each_ref().map(|output| output.rows().div_ceil(LANES));
-    pool.par_ranges(panels.iter().sum(), 0, |range| {
+    let panels = || outputs.iter().map(|output| output.rows().div_ceil(LANES));
+    pool.par_ranges(panels().sum(), 0, |range| {
         let mut first = 0;
-        for (matrix, count) in panels.into_iter().enumerate() {
+        for (matrix, count) in panels().enumerate() {
             let (start, end) = (range.start.max(first), range.end.min(first + count));
             if start < end {
                 f(matrix, start - first..end - first);

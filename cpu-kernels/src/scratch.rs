@@ -15,10 +15,13 @@ pub(crate) enum Purpose {
     Weights,
     /// Activations in the form that a tile takes them.
     Activations,
+    /// Rows that were gathered for a product, before they take the form above.
+    Gathered,
 }
 
 thread_local! {
-    static LINES: [RefCell<Vec<Line>>; 2] = const { [RefCell::new(Vec::new()), RefCell::new(Vec::new())] };
+    static LINES: [RefCell<Vec<Line>>; 3] =
+        const { [RefCell::new(Vec::new()), RefCell::new(Vec::new()), RefCell::new(Vec::new())] };
 }
 
 /// Calls `f` with `n` lines of unspecified (but initialised) content.

@@ -21,12 +21,14 @@
 
 mod decode;
 pub(crate) mod group;
+mod groups;
 mod pack;
 mod source;
 mod tile;
 mod transpose;
 
 pub(crate) use decode::DecodeRow;
+pub use groups::gemm_f32_grouped;
 pub(crate) use pack::write_panel;
 pub(crate) use source::{FloatRows, Weight, panel_lines};
 

@@ -24,12 +24,15 @@
 //! A panel is made by one 16 x 16 byte transposition a group: once by [`crate::PackedMatrix`], or in scratch memory for each
 //! product, from blocks as a file has them. Codes stay as stored: unsigned nibbles.
 
+mod groups;
 mod pack;
 mod pack_groups;
 pub(crate) mod panel;
 mod tile;
 mod tokens;
 
+pub(crate) use groups::check_groups;
+pub use groups::gemm_int8_grouped;
 pub(crate) use pack::{AffineRows, PanelRows, Q4_0Rows, Q4_1Rows, Q8_0Rows};
 pub(crate) use pack_groups::GroupedRows;
 

@@ -23,6 +23,7 @@
 use crate::Context;
 use crate::scratch::{Line, Purpose, with_lines};
 use crate::simd::{Kernel, Simd};
+use core::array;
 use core::slice::ChunksExact;
 use halfbyte_q8::{Activations, GROUP};
 
@@ -38,6 +39,9 @@ const SECOND_START: usize = 11;
 const SECOND_WEIGHTED: usize = 12;
 /// Words a group and token where halves have scales of their own.
 const WORDS_OF_HALVES: usize = 13;
+
+/// The widest tile of any ISA.
+const MAX_WIDTH: usize = 8;
 
 /// Lines of `width` words that the high bytes of a group take at most.
 const HIGH: usize = 2 + 8;
@@ -103,12 +107,68 @@ pub(super) fn with_tokens<R>(
         let all: &mut [u32] = &mut bytemuck::cast_slice_mut::<Line, u32>(lines)[..total];
         // A row of no columns has no words.
         ctx.pool.par_chunks_mut(all, sizes.block().max(1), |i, block| {
-            let (words, rest) = block.split_at_mut(sizes.words);
-            let (marks, high) = rest.split_at_mut(sizes.marks);
-            ctx.isa.dispatch(Arrange { x, first: i * width, width, codes, words, marks, high });
+            let rows: [usize; MAX_WIDTH] = array::from_fn(|t| i * width + t);
+            let count = width.min(x.rows() - i * width);
+            arrange(ctx, x, &rows[..count], codes, (width, sizes), block);
         });
         f(Tokens { all, count: x.rows(), width, sizes })
     })
+}
+
+/// The same for several groups of tokens: group `g` has the rows `groups[g]` of `x`, which may stand in several.
+pub(super) fn with_groups<R>(
+    ctx: Context<'_>,
+    x: &Activations,
+    groups: &[&[usize]],
+    codes: Codes,
+    f: impl FnOnce(&[Tokens<'_>]) -> R,
+) -> R {
+    let tile = ctx.isa.dispatch(Width);
+    let shape = |rows: &[usize]| {
+        let width = if rows.len() == 1 { 1 } else { tile };
+        (width, Sizes::of(x, codes, width))
+    };
+    let words = |rows: &[usize]| {
+        let (width, sizes) = shape(rows);
+        rows.len().div_ceil(width) * sizes.block()
+    };
+    let total: usize = groups.iter().map(|rows| words(rows)).sum();
+    with_lines(Purpose::Activations, total.div_ceil(16), |lines| {
+        let mut rest: &mut [u32] = &mut bytemuck::cast_slice_mut::<Line, u32>(lines)[..total];
+        let mut parts = Vec::with_capacity(groups.len());
+        for &rows in groups {
+            let (part, others) = rest.split_at_mut(words(rows));
+            parts.push((rows, part));
+            rest = others;
+        }
+        ctx.pool.par_chunks_mut(&mut parts, 1, |_, part| {
+            for (rows, words) in part {
+                let (width, sizes) = shape(rows);
+                for (block, rows) in words.chunks_exact_mut(sizes.block().max(1)).zip(rows.chunks(width)) {
+                    arrange(ctx, x, rows, codes, (width, sizes), block);
+                }
+            }
+        });
+        let tokens = parts.into_iter().map(|(rows, all)| {
+            let (width, sizes) = shape(rows);
+            Tokens { all, count: rows.len(), width, sizes }
+        });
+        f(&tokens.collect::<Vec<_>>())
+    })
+}
+
+/// Fills a block with some rows of `x`, as many as the block is wide or fewer.
+fn arrange(
+    ctx: Context<'_>,
+    x: &Activations,
+    rows: &[usize],
+    codes: Codes,
+    (width, sizes): (usize, Sizes),
+    block: &mut [u32],
+) {
+    let (words, rest) = block.split_at_mut(sizes.words);
+    let (marks, high) = rest.split_at_mut(sizes.marks);
+    ctx.isa.dispatch(Arrange { x, rows, width, codes, words, marks, high });
 }
 
 impl<'a> Tokens<'a> {
@@ -223,14 +283,15 @@ impl Kernel for Width {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> usize {
+        const { assert!(S::INT_TILE <= MAX_WIDTH) };
         S::INT_TILE
     }
 }
 
-/// Fills a block with the tokens from `first` on; what it has no tokens for becomes zero.
+/// Fills a block with the tokens `rows`; what it has no tokens for becomes zero.
 struct Arrange<'a> {
     x: &'a Activations,
-    first: usize,
+    rows: &'a [usize],
     width: usize,
     codes: Codes,
     words: &'a mut [u32],
@@ -244,7 +305,7 @@ impl Kernel for Arrange<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let width = self.width;
-        let tokens = self.first..self.x.rows().min(self.first + width);
+        let tokens = self.rows.iter().copied();
         if tokens.len() < width {
             self.words.fill(0);
         }

@@ -9,6 +9,7 @@ mod ggml;
 mod int8;
 mod isa;
 mod matrix;
+mod mixture;
 mod packed;
 mod refusals;
 mod rows;

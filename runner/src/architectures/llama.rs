@@ -3,8 +3,8 @@
 use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::Metadata;
 
-use super::{Architecture, Reader};
-use crate::model::{Description, Error};
+use super::{Architecture, Reader, experts};
+use crate::model::{Description, Error, Gating};
 use crate::source::{self, Object};
 
 pub(super) const LLAMA: Architecture = Architecture {
@@ -15,6 +15,31 @@ pub(super) const LLAMA: Architecture = Architecture {
     configure,
     describe,
 };
+
+/// Mixtral, which GGUF files know as llama.
+pub(super) const MIXTRAL: Architecture = Architecture {
+    name: "llama",
+    model_type: "mixtral",
+    modules: &MIXTRAL_MODULES,
+    configure: experts::configure,
+    ..LLAMA
+};
+
+const MIXTRAL_MODULES: [(&str, &str); 13] = [
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "ffn_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("block_sparse_moe.gate", "ffn_gate_inp"),
+    ("block_sparse_moe.experts.*.w1", "ffn_gate.*"),
+    ("block_sparse_moe.experts.*.w3", "ffn_up.*"),
+    ("block_sparse_moe.experts.*.w2", "ffn_down.*"),
+    ("block_sparse_moe.switch_mlp.gate_proj", "ffn_gate_exps"),
+    ("block_sparse_moe.switch_mlp.up_proj", "ffn_up_exps"),
+    ("block_sparse_moe.switch_mlp.down_proj", "ffn_down_exps"),
+];
 
 /// The modules of a layer that most architectures have.
 pub(super) const MODULES: [(&str, &str); 9] = [
@@ -49,6 +74,9 @@ pub(super) fn configure(config: &Object, _: &mut Metadata) -> Result<(), source:
 }
 
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
-    reader.refuse_experts()?;
+    if reader.has_experts()? {
+        // Mixtral.
+        return reader.experts(Gating::SoftmaxOfChosen, |_, _, _, _| Ok(()));
+    }
     reader.dense(|_, _, _, _| Ok(()))
 }

@@ -4,9 +4,12 @@
 //! [`Description`]. Adding one whose parts exist is a file here and a line in [`ALL`]; `docs/add-an-architecture.md` goes
 //! through it.
 
+mod experts;
 mod llama;
 mod qwen2;
+mod qwen2moe;
 mod qwen3;
+mod qwen3moe;
 mod reader;
 
 use halfbyte_cpu_kernels::RopeOrder;
@@ -17,7 +20,8 @@ use crate::source::{self, Object, Source};
 pub(crate) use reader::Reader;
 
 /// Every architecture.
-const ALL: [&Architecture; 3] = [&llama::LLAMA, &qwen2::QWEN2, &qwen3::QWEN3];
+const ALL: [&Architecture; 6] =
+    [&llama::LLAMA, &llama::MIXTRAL, &qwen2::QWEN2, &qwen2moe::QWEN2MOE, &qwen3::QWEN3, &qwen3moe::QWEN3MOE];
 
 /// What there is to know of an architecture.
 #[derive(Debug)]
@@ -29,7 +33,7 @@ pub(crate) struct Architecture {
     /// Which elements of a head GGUF files have side by side for rotation. Hugging Face's checkpoints have
     /// [`RopeOrder::Halves`] always.
     pub(crate) rope_order: RopeOrder,
-    /// Modules of a layer as Hugging Face's checkpoints call them, and as GGUF files do.
+    /// Modules of a layer as Hugging Face's checkpoints call them, and as GGUF files do; `*` stands for a number.
     pub(crate) modules: &'static [(&'static str, &'static str)],
     /// Checks what is particular to it in `config.json`, and adds it to the metadata.
     pub(crate) configure: fn(&Object, &mut Metadata) -> Result<(), source::Error>,
@@ -63,17 +67,29 @@ impl Architecture {
             _ => {}
         }
         let (layer, rest) = name.strip_prefix("model.layers.")?.split_once('.')?;
-        // The number as it is written by those who write no sign and no leading zeros.
-        let number: u32 = layer.parse().ok().filter(|n: &u32| n.to_string() == layer)?;
+        let number = Some(layer).filter(|layer| is_number(layer))?;
         let (module, kind) = rest.rsplit_once('.')?;
-        let (_, part) = self.modules.iter().find(|(theirs, _)| *theirs == module)?;
+        let part = self.modules.iter().find_map(|&(theirs, ours)| match theirs.split_once('*') {
+            None => (theirs == module).then(|| ours.to_owned()),
+            Some((before, after)) => {
+                let number = module.strip_prefix(before)?.strip_suffix(after)?;
+                is_number(number).then(|| ours.replace('*', number))
+            }
+        })?;
         matches!(kind, "weight" | "bias").then(|| format!("blk.{number}.{part}.{kind}"))
     }
 }
 
+/// Whether `text` is a number as it is written by those who write no sign and no leading zeros.
+fn is_number(text: &str) -> bool {
+    text.parse().is_ok_and(|n: u32| n.to_string() == text)
+}
+
 /// One name of every architecture, for messages.
 fn names(name: impl Fn(&Architecture) -> &'static str) -> String {
-    ALL.map(name).join(", ")
+    let mut names = ALL.map(name).to_vec();
+    names.dedup();
+    names.join(", ")
 }
 
 /// The description of the model in `source`.
@@ -101,10 +117,20 @@ mod tests {
             ("model.layers.07.mlp.down_proj.weight", None),
             ("model.layers.+7.mlp.down_proj.weight", None),
             ("model.layers.0.block_sparse_moe.gate.weight", None),
+            ("model.layers.0.mlp.experts.3.up_proj.weight", None),
             ("model.layers.0.self_attn.q_norm.weight", None),
             ("transformer.h.0.attn.weight", None),
         ] {
             assert_eq!(llama::LLAMA.gguf_name(name).as_deref(), expected, "{name}");
+        }
+        for (name, expected) in [
+            ("model.layers.0.mlp.experts.12.up_proj.weight", Some("blk.0.ffn_up.12.weight")),
+            ("model.layers.0.mlp.experts.012.up_proj.weight", None),
+            ("model.layers.0.mlp.experts.up_proj.weight", None),
+            ("model.layers.2.mlp.switch_mlp.down_proj.weight", Some("blk.2.ffn_down_exps.weight")),
+            ("model.layers.2.mlp.gate.weight", Some("blk.2.ffn_gate_inp.weight")),
+        ] {
+            assert_eq!(qwen3moe::QWEN3MOE.gguf_name(name).as_deref(), expected, "{name}");
         }
         let name = "model.layers.0.self_attn.q_norm.weight";
         assert_eq!(qwen3::QWEN3.gguf_name(name).as_deref(), Some("blk.0.attn_q_norm.weight"));

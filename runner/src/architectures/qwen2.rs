@@ -3,7 +3,7 @@
 use halfbyte_cpu_kernels::RopeOrder;
 
 use super::{Architecture, Reader, llama};
-use crate::model::{Description, Error, Mixer};
+use crate::model::{Description, Error, Layer, Mixer};
 
 pub(super) const QWEN2: Architecture = Architecture {
     name: "qwen2",
@@ -17,13 +17,18 @@ pub(super) const QWEN2: Architecture = Architecture {
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     reader.refuse_experts()?;
     reader.dense(|_, description, i, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
-        for (linear, part) in
-            [(&mut attention.q, "attn_q"), (&mut attention.k, "attn_k"), (&mut attention.v, "attn_v")]
-        {
-            let rows = description.matrix(linear.matrix).tensor_rows;
-            linear.bias.get_or_insert_with(|| description.add_vector(format!("blk.{i}.{part}.bias"), rows));
-        }
+        add_biases(description, i, layer);
         Ok(())
     })
+}
+
+/// Biases on queries, keys and values.
+pub(super) fn add_biases(description: &mut Description, i: usize, layer: &mut Layer) {
+    let Mixer::Attention(attention) = &mut layer.mixer;
+    for (linear, part) in
+        [(&mut attention.q, "attn_q"), (&mut attention.k, "attn_k"), (&mut attention.v, "attn_v")]
+    {
+        let rows = description.matrix(linear.matrix).tensor_rows;
+        linear.bias.get_or_insert_with(|| description.add_vector(format!("blk.{i}.{part}.bias"), rows));
+    }
 }

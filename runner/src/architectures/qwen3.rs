@@ -3,7 +3,7 @@
 use halfbyte_cpu_kernels::RopeOrder;
 
 use super::{Architecture, Reader, llama};
-use crate::model::{Description, Error, Mixer};
+use crate::model::{Description, Error, Layer, Mixer};
 
 pub(super) const QWEN3: Architecture = Architecture {
     name: "qwen3",
@@ -28,12 +28,20 @@ pub(super) const QWEN3: Architecture = Architecture {
 
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     reader.refuse_experts()?;
-    reader.dense(|reader, description, i, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
-        attention.head_norms = Some([
-            reader.norm(description, format!("blk.{i}.attn_q_norm.weight"), attention.head_dim)?,
-            reader.norm(description, format!("blk.{i}.attn_k_norm.weight"), attention.head_dim)?,
-        ]);
-        Ok(())
-    })
+    reader.dense(add_head_norms)
+}
+
+/// Norms over every head of queries and keys.
+pub(super) fn add_head_norms(
+    reader: &Reader<'_>,
+    description: &mut Description,
+    i: usize,
+    layer: &mut Layer,
+) -> Result<(), Error> {
+    let Mixer::Attention(attention) = &mut layer.mixer;
+    attention.head_norms = Some([
+        reader.norm(description, format!("blk.{i}.attn_q_norm.weight"), attention.head_dim)?,
+        reader.norm(description, format!("blk.{i}.attn_k_norm.weight"), attention.head_dim)?,
+    ]);
+    Ok(())
 }

@@ -5,8 +5,8 @@ use halfbyte_gguf::{Metadata, Value};
 
 use super::Architecture;
 use crate::model::{
-    Activation, Attention, Dense, Description, Error, FeedForward, Layer, Linear, Mixer, Norm, Rope, RopeId,
-    VectorId, vector,
+    Activation, Attention, Dense, Description, Error, Experts, FeedForward, Gating, Layer, Linear, Mixer,
+    Norm, Rope, RopeId, SharedExpert, VectorId, vector,
 };
 use crate::source::Source;
 
@@ -63,6 +63,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Whether the model has experts.
+    pub(super) fn has_experts(&self) -> Result<bool, Error> {
+        Ok(self.metadata.opt_u32(&self.key("expert_count"))?.is_some_and(|n| n > 0))
+    }
+
     /// Refuses models that have experts.
     pub(super) fn refuse_experts(&self) -> Result<(), Error> {
         let key = self.key("expert_count");
@@ -89,7 +94,32 @@ impl<'a> Reader<'a> {
     /// completes each layer with what is particular to the architecture.
     pub(super) fn dense(
         &self,
+        finish: impl FnMut(&Self, &mut Description, usize, &mut Layer) -> Result<(), Error>,
+    ) -> Result<Description, Error> {
+        let hidden = self.size("feed_forward_length")?;
+        self.layers(finish, |d, i| Ok(FeedForward::Dense(Self::dense_network(d, i, hidden))))
+    }
+
+    /// The same with a mixture of experts in every layer that has a router.
+    pub(super) fn experts(
+        &self,
+        gating: Gating,
+        finish: impl FnMut(&Self, &mut Description, usize, &mut Layer) -> Result<(), Error>,
+    ) -> Result<Description, Error> {
+        self.layers(finish, |d, i| {
+            if self.source.opt_tensor(&format!("blk.{i}.ffn_gate_inp.weight")).is_some() {
+                Ok(FeedForward::Experts(self.mixture(d, i, gating)?))
+            } else {
+                Ok(FeedForward::Dense(Self::dense_network(d, i, self.size("feed_forward_length")?)))
+            }
+        })
+    }
+
+    /// A model of layers with attention, whose feed-forward networks come from `feed_forward`.
+    fn layers(
+        &self,
         mut finish: impl FnMut(&Self, &mut Description, usize, &mut Layer) -> Result<(), Error>,
+        feed_forward: impl Fn(&mut Description, usize) -> Result<FeedForward, Error>,
     ) -> Result<Description, Error> {
         let width = self.size("embedding_length")?;
         let heads = self.heads(width)?;
@@ -98,13 +128,12 @@ impl<'a> Reader<'a> {
             _ => self.size("vocab_size")?,
         };
         let n_layers = self.size("block_count")?;
-        let hidden = self.size("feed_forward_length")?;
         let mut d = Description::new(self.architecture.name, width, n_vocab);
         d.context = self.metadata.u32(&self.key("context_length"))?.max(1) as usize;
         d.norm = self.norm(&mut d, "output_norm.weight", width)?;
         let rope = self.rope(&mut d, heads.head_dim)?;
         for i in 0..n_layers {
-            let mut layer = self.dense_layer(&mut d, i, heads, hidden, rope)?;
+            let mut layer = self.layer(&mut d, i, heads, rope, &feed_forward)?;
             finish(self, &mut d, i, &mut layer)?;
             d.layers.push(layer);
         }
@@ -138,13 +167,13 @@ impl<'a> Reader<'a> {
         Ok(Heads { n_heads, n_kv_heads, head_dim })
     }
 
-    fn dense_layer(
+    fn layer(
         &self,
         d: &mut Description,
         i: usize,
         heads: Heads,
-        hidden: usize,
         rope: RopeId,
+        feed_forward: impl Fn(&mut Description, usize) -> Result<FeedForward, Error>,
     ) -> Result<Layer, Error> {
         let Heads { n_heads, n_kv_heads, head_dim } = heads;
         let (width, q_width, kv_width) = (d.width, n_heads * head_dim, n_kv_heads * head_dim);
@@ -155,13 +184,7 @@ impl<'a> Reader<'a> {
         let v = self.linear(d, i, "attn_v", kv_width, width);
         let output = plain(d, name("attn_output"), width, q_width);
         let feed_forward_norm = Some(self.norm(d, name("ffn_norm"), width)?);
-        let dense = Dense {
-            gate: plain(d, name("ffn_gate"), hidden, width),
-            up: plain(d, name("ffn_up"), hidden, width),
-            down: plain(d, name("ffn_down"), width, hidden),
-            activation: Activation::Silu,
-            width: hidden,
-        };
+        let feed_forward = feed_forward(d, i)?;
         let attention = Attention {
             n_heads,
             n_kv_heads,
@@ -182,16 +205,122 @@ impl<'a> Reader<'a> {
             mixer: Mixer::Attention(attention),
             after_mixer: None,
             feed_forward_norm,
-            feed_forward: FeedForward::Dense(dense),
+            feed_forward,
             after_feed_forward: None,
         })
+    }
+
+    /// The feed-forward network of layer `i`.
+    fn dense_network(d: &mut Description, i: usize, hidden: usize) -> Dense {
+        Self::network(d, hidden, |part| format!("blk.{i}.ffn_{part}.weight"))
+    }
+
+    /// A network with a matrix of its own for each part.
+    fn network(d: &mut Description, hidden: usize, name: impl Fn(&str) -> String) -> Dense {
+        let width = d.width;
+        Dense {
+            gate: plain(d, name("gate"), hidden, width),
+            up: plain(d, name("up"), hidden, width),
+            down: plain(d, name("down"), width, hidden),
+            activation: Activation::Silu,
+            width: hidden,
+        }
+    }
+
+    /// The experts of layer `i`, stacked in one tensor for each part or each in a tensor of its own, and the shared expert if
+    /// the layer has one.
+    fn mixture(&self, d: &mut Description, i: usize, gating: Gating) -> Result<Experts, Error> {
+        let n = self.size("expert_count")?;
+        let chosen = self.size("expert_used_count")?;
+        if chosen > n {
+            let (key, got) = (self.key("expert_used_count"), chosen.to_string());
+            let expected = format!("at most {} ({n})", self.key("expert_count"));
+            return Err(Error::Hyperparameter { key, got, expected });
+        }
+        let hidden = match self.opt_size("expert_feed_forward_length")? {
+            Some(hidden) => hidden,
+            None => self.size("feed_forward_length")?,
+        };
+        let gating = match self.metadata.opt_bool(&self.key("expert_weights_norm"))? {
+            Some(true) => Gating::SoftmaxOfChosen,
+            Some(false) => Gating::Softmax,
+            None => gating,
+        };
+        self.refuse_other_gating()?;
+        let width = d.width;
+        let router = self.linear(d, i, "ffn_gate_inp", n, width);
+        let is_stacked = self.source.opt_tensor(&format!("blk.{i}.ffn_down_exps.weight")).is_some();
+        let expert = |d: &mut Description, e: usize| {
+            if !is_stacked {
+                return Self::network(d, hidden, |part| format!("blk.{i}.ffn_{part}.{e}.weight"));
+            }
+            let mut part = |part: &str, rows: usize, cols: usize| self.expert(d, i, part, (e, n), rows, cols);
+            Dense {
+                gate: part("gate", hidden, width),
+                up: part("up", hidden, width),
+                down: part("down", width, hidden),
+                activation: Activation::Silu,
+                width: hidden,
+            }
+        };
+        let experts = (0..n).map(|e| expert(d, e)).collect();
+        let shared = match self.opt_size("expert_shared_feed_forward_length")? {
+            None if self.source.opt_tensor(&format!("blk.{i}.ffn_up_shexp.weight")).is_none() => None,
+            length => Some(SharedExpert {
+                dense: Self::network(d, length.unwrap_or(hidden), |part| {
+                    format!("blk.{i}.ffn_{part}_shexp.weight")
+                }),
+                gate: self.opt_vector(d, format!("blk.{i}.ffn_gate_inp_shexp.weight"), width),
+            }),
+        };
+        Ok(Experts { router, experts, chosen, gating, shared })
+    }
+
+    /// Part `part` of expert `e` of `n`, whose matrices are stacked.
+    fn expert(
+        &self,
+        d: &mut Description,
+        i: usize,
+        part: &str,
+        (e, n): (usize, usize),
+        rows: usize,
+        cols: usize,
+    ) -> Linear {
+        let own = e * rows..(e + 1) * rows;
+        let matrix = d.add_matrix(format!("blk.{i}.ffn_{part}_exps.weight"), n * rows, cols);
+        d.matrices[matrix.0].rows = own.clone();
+        let bias = self.opt_vector(d, format!("blk.{i}.ffn_{part}_exps.bias"), n * rows);
+        if let Some(bias) = bias {
+            d.vectors[bias.0].range = own;
+        }
+        Linear { matrix, bias }
+    }
+
+    /// The vector with the tensor `name`, if the file has it.
+    fn opt_vector(&self, d: &mut Description, name: String, len: usize) -> Option<VectorId> {
+        self.source.opt_tensor(&name)?;
+        Some(d.add_vector(name, len))
+    }
+
+    /// Refuses routers whose logits do not go through a softmax, and factors that there is no code for.
+    fn refuse_other_gating(&self) -> Result<(), Error> {
+        // llama.cpp's numbers: 0 is not set, 1 is softmax over all experts, 3 is softmax over the chosen ones.
+        let key = self.key("expert_gating_func");
+        if let Some(got) = self.metadata.opt_u32(&key)?.filter(|kind| ![0, 1, 3].contains(kind)) {
+            let supported = "1 (softmax), 3 (softmax of the chosen)";
+            return Err(Error::Feature { key, got: got.to_string(), supported });
+        }
+        let key = self.key("expert_weights_scale");
+        if let Some(got) = self.metadata.opt_f32(&key)?.filter(|&scale| scale != 0.0 && scale != 1.0) {
+            return Err(Error::Feature { key, got: got.to_string(), supported: "1" });
+        }
+        Ok(())
     }
 
     /// The matrix of a part of layer `i`, with its bias if the file has one.
     fn linear(&self, d: &mut Description, i: usize, part: &str, rows: usize, cols: usize) -> Linear {
         let bias = format!("blk.{i}.{part}.bias");
-        let bias: Option<VectorId> =
-            self.source.opt_tensor(&bias).is_some().then(|| d.add_vector(bias.clone(), rows));
+        let bias = self.opt_vector(d, bias, rows);
         Linear { matrix: d.add_matrix(format!("blk.{i}.{part}.weight"), rows, cols), bias }
     }
 

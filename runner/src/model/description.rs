@@ -113,6 +113,8 @@ pub enum Mixer {
 pub enum FeedForward {
     /// `down * (activation(gate * x) * (up * x))`.
     Dense(Dense),
+    /// The weighted sum of what a few networks give, which are chosen for each position.
+    Experts(Experts),
 }
 
 /// Attention of a layer.
@@ -159,6 +161,40 @@ pub struct Dense {
     pub activation: Activation,
     /// Width of the hidden layer.
     pub width: usize,
+}
+
+/// A mixture of experts: `sum over the chosen e of share_e * experts[e](x)`, and the shared expert.
+#[derive(Clone, Debug)]
+pub struct Experts {
+    /// A logit for each expert.
+    pub router: Linear,
+    /// The experts, all of the same sizes.
+    pub experts: Vec<Dense>,
+    /// How many of them a position goes through: those with the largest logits, and of equal ones the first.
+    pub chosen: usize,
+    /// How their shares come from the logits.
+    pub gating: Gating,
+    /// A network that every position goes through.
+    pub shared: Option<SharedExpert>,
+}
+
+/// How the shares of chosen experts come from the router's logits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Gating {
+    /// The softmax over all experts: the shares of the chosen ones add up to less than 1.
+    Softmax,
+    /// The softmax over the chosen experts. It equals the softmax over all of them, divided by the sum of the chosen.
+    SoftmaxOfChosen,
+}
+
+/// An expert that every position goes through.
+#[derive(Clone, Debug)]
+pub struct SharedExpert {
+    /// The network.
+    pub dense: Dense,
+    /// A vector whose product with `x`, through a sigmoid, is what the network's output is multiplied by.
+    pub gate: Option<VectorId>,
 }
 
 /// An activation function.
@@ -267,9 +303,14 @@ impl Description {
         VectorId(self.vectors.len() - 1)
     }
 
-    /// The matrices that every token is multiplied by, in the order in which it reads them.
+    /// The matrices that tokens are multiplied by, all experts among them, in the order in which a token reads them.
     pub fn products(&self) -> impl Iterator<Item = MatrixId> {
         self.layers.iter().flat_map(Layer::products).chain([self.output])
+    }
+
+    /// As many matrices as one token is multiplied by: of each layer's experts, which are alike, as many as are chosen.
+    pub fn products_of_a_token(&self) -> impl Iterator<Item = MatrixId> {
+        self.layers.iter().flat_map(Layer::products_of_a_token).chain([self.output])
     }
 
     /// Numbers that a session keeps for each position: keys and values of all layers.
@@ -280,11 +321,37 @@ impl Description {
     }
 }
 
+impl Dense {
+    /// Its matrices, in the order in which a token reads them.
+    pub fn products(&self) -> [MatrixId; 3] {
+        [self.gate, self.up, self.down].map(|linear| linear.matrix)
+    }
+}
+
 impl Layer {
     /// Its matrices, in the order in which a token reads them.
     pub fn products(&self) -> Vec<MatrixId> {
+        self.some_products(usize::MAX)
+    }
+
+    /// As many of them as one token is multiplied by.
+    pub fn products_of_a_token(&self) -> Vec<MatrixId> {
+        let FeedForward::Experts(experts) = &self.feed_forward else { return self.products() };
+        self.some_products(experts.chosen)
+    }
+
+    /// Its matrices, those of `most` experts at most.
+    fn some_products(&self, most: usize) -> Vec<MatrixId> {
         let Mixer::Attention(a) = &self.mixer;
-        let FeedForward::Dense(d) = &self.feed_forward;
-        [a.q, a.k, a.v, a.output, d.gate, d.up, d.down].map(|linear| linear.matrix).to_vec()
+        let mut all = [a.q, a.k, a.v, a.output].map(|linear| linear.matrix).to_vec();
+        match &self.feed_forward {
+            FeedForward::Dense(dense) => all.extend(dense.products()),
+            FeedForward::Experts(e) => {
+                all.push(e.router.matrix);
+                all.extend(e.shared.iter().flat_map(|shared| shared.dense.products()));
+                all.extend(e.experts.iter().take(most).flat_map(Dense::products));
+            }
+        }
+        all
     }
 }

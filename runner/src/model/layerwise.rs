@@ -6,7 +6,7 @@
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::rms_norm;
 
-use super::description::{Description, FeedForward, MatrixId, Mixer, Norm};
+use super::description::{Dense, Description, FeedForward, Linear, MatrixId, Mixer, Norm};
 use super::session::ActivationType;
 use super::state::LayerState;
 use super::step::{Buffers, Step, embed};
@@ -22,7 +22,7 @@ pub enum Stage {
     MixerOutput(usize),
     /// What a layer's feed-forward network reads: gate and up.
     FeedForwardInput(usize),
-    /// Down of a layer's feed-forward network.
+    /// Down of a layer's feed-forward network. Experts each have inputs of their own, which [`Layerwise`] does not tell apart.
     FeedForwardOutput(usize),
     /// The logits, from the last norm.
     Output,
@@ -43,15 +43,18 @@ impl Stage {
             let Mixer::Attention(a) = &description.layers[l].mixer;
             a
         };
-        let feed_forward = |l: usize| {
-            let FeedForward::Dense(d) = &description.layers[l].feed_forward;
-            d
+        let feed_forward = |l: usize, parts: fn(&Dense) -> Vec<Linear>| {
+            let matrices = match &description.layers[l].feed_forward {
+                FeedForward::Dense(d) => parts(d),
+                FeedForward::Experts(e) => e.experts.iter().flat_map(parts).collect(),
+            };
+            matrices.into_iter().map(|linear| linear.matrix).collect()
         };
         match self {
             Self::MixerInput(l) => [mixer(l).q, mixer(l).k, mixer(l).v].map(|linear| linear.matrix).to_vec(),
             Self::MixerOutput(l) => vec![mixer(l).output.matrix],
-            Self::FeedForwardInput(l) => vec![feed_forward(l).gate.matrix, feed_forward(l).up.matrix],
-            Self::FeedForwardOutput(l) => vec![feed_forward(l).down.matrix],
+            Self::FeedForwardInput(l) => feed_forward(l, |d| vec![d.gate, d.up]),
+            Self::FeedForwardOutput(l) => feed_forward(l, |d| vec![d.down]),
             Self::Output => vec![description.output],
         }
     }
@@ -110,10 +113,14 @@ impl Layerwise {
     /// `windows`, each from an empty context, before the first layer of `model`.
     ///
     /// # Errors
-    /// [`Error::NoTokens`] for an empty window, [`Error::Token`], and [`Error::Context`] for one longer than the
-    /// model's context.
+    /// [`Error::NoTokens`] for an empty window, [`Error::Token`], [`Error::Context`] for one longer than the
+    /// model's context, and [`Error::Feature`] for a model with experts.
     pub fn new(model: &Transformer, compute: &Compute, windows: &[Vec<u32>]) -> Result<Self, Error> {
         let d = model.description();
+        if d.layers.iter().any(|layer| matches!(layer.feed_forward, FeedForward::Experts(_))) {
+            let (key, got) = ("calibration".to_owned(), format!("{} with experts", d.architecture));
+            return Err(Error::Feature { key, got, supported: "models without experts" });
+        }
         let embedded = windows.iter().map(|ids| {
             if ids.is_empty() {
                 return Err(Error::NoTokens);

@@ -15,6 +15,7 @@ mod batch;
 pub mod cuda;
 mod description;
 mod error;
+mod experts;
 mod forward;
 mod layerwise;
 mod profile;
@@ -28,8 +29,8 @@ mod weights;
 
 pub use batch::{Batch, Part, Row, Rows};
 pub use description::{
-    Activation, Attention, Dense, Description, FeedForward, Layer, Linear, MatrixId, MatrixInfo, Mixer, Norm,
-    Rope, RopeId, VectorId, VectorInfo,
+    Activation, Attention, Dense, Description, Experts, FeedForward, Gating, Layer, Linear, MatrixId,
+    MatrixInfo, Mixer, Norm, Rope, RopeId, SharedExpert, VectorId, VectorInfo,
 };
 pub use error::Error;
 pub use layerwise::{Layerwise, Stage, Visitor};

@@ -4,13 +4,14 @@ use std::ops::Range;
 
 use halfbyte_attention::{AttentionParams, KvCache, attention, attention_with_sinks};
 use halfbyte_cpu_kernels::{
-    Context, Matrix, RopeTable, add_assign, gemm_f32_each, gemm_int8_each, quantize_activations, rms_norm,
-    rms_norm_quantize, rope, swiglu, swiglu_quantize,
+    Context, Matrix, RopeTable, add_assign, gemm_f32_each, gemm_f32_grouped, gemm_int8_each,
+    gemm_int8_grouped, quantize_activations, rms_norm, rms_norm_quantize, rope, swiglu, swiglu_quantize,
 };
 use halfbyte_q8::Activations;
 
 use super::Error;
 use super::description::{Activation, Attention, Dense, FeedForward, Layer, Linear, MatrixId, Mixer, Norm};
+use super::experts::Routing;
 use super::profile::{Phase, Profiler};
 use super::ranks::{Shares, To};
 use super::session::ActivationType;
@@ -48,6 +49,7 @@ pub(super) struct Buffers {
     /// What other ranks have sent, and the output of norms that cannot be computed in place.
     pub(super) scratch: Vec<f32>,
     pub(super) integers: Activations,
+    pub(super) routing: Routing,
     pub(super) profiler: Profiler,
 }
 
@@ -55,7 +57,8 @@ impl Buffers {
     /// Empty buffers for these activations.
     pub(super) fn new(activations: ActivationType) -> Self {
         let precision = activations.precision().unwrap_or_default();
-        Self { integers: Activations::with_precision(precision), ..Self::default() }
+        let integers = Activations::with_precision(precision);
+        Self { routing: Routing::like(&integers), integers, ..Self::default() }
     }
 }
 
@@ -78,7 +81,7 @@ pub(super) struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    fn matrix(self, linear: Linear) -> Matrix<'a> {
+    pub(super) fn matrix(self, linear: Linear) -> Matrix<'a> {
         self.weights.matrix(linear.matrix)
     }
 
@@ -161,14 +164,17 @@ impl<'a> Step<'a> {
         let input =
             Input::new(self.ctx, self.activations, &b.attended, self.rows, &mut b.integers, [output])?;
         input.times(&output, &mut b.h)?;
-        self.add(a.output, layer.after_mixer, b)?;
+        self.add(Some(a.output), layer.after_mixer, b)?;
         b.profiler.lap(Phase::Output, || matrix_work(&[output], self.rows));
         Ok(())
     }
 
-    /// Adds `b.h`, the outputs of `linear` without its bias, to the residual stream, after `norm` if there is one.
-    fn add(self, linear: Linear, norm: Option<Norm>, b: &mut Buffers) -> Result<(), Error> {
-        self.add_bias(linear, &mut b.h);
+    /// Adds `b.h`, the outputs of `linear` without its bias if it is given, to the residual stream, after `norm` if there is
+    /// one.
+    fn add(self, linear: Option<Linear>, norm: Option<Norm>, b: &mut Buffers) -> Result<(), Error> {
+        if let Some(linear) = linear {
+            self.add_bias(linear, &mut b.h);
+        }
         if let Some(shares) = self.shares {
             shares.gather(To::All, &shares.split.width, &mut b.h, &mut b.scratch)?;
         }
@@ -181,25 +187,58 @@ impl<'a> Step<'a> {
     /// The hidden layer of the feed-forward network, from the residual stream: `b.hidden`, or `b.integers` where down takes
     /// that.
     pub(super) fn hidden(self, layer: &Layer, b: &mut Buffers) -> Result<(), Error> {
-        let FeedForward::Dense(d) = &layer.feed_forward;
-        let (ctx, gate, up) = (self.ctx, self.matrix(d.gate), self.matrix(d.up));
+        let d = match &layer.feed_forward {
+            FeedForward::Dense(d) => d,
+            FeedForward::Experts(e) => return self.hidden_of_experts(layer.feed_forward_norm, e, b),
+        };
+        let (gate, up) = (self.matrix(d.gate), self.matrix(d.up));
         let input = self.normed(layer.feed_forward_norm, &b.x, &mut b.h, &mut b.integers, [gate, up])?;
         b.profiler.plain(Phase::Norms);
         input.times_each([(gate, &mut b.gate), (up, &mut b.up)])?;
         self.add_bias(d.gate, &mut b.gate);
         self.add_bias(d.up, &mut b.up);
         b.profiler.lap(Phase::GateUp, || matrix_work(&[gate, up], self.rows));
-        match d.activation {
-            Activation::Silu if self.hides_integers(d) => {
-                swiglu_quantize(ctx, &b.gate, &b.up, self.rows, &mut b.integers)?;
-            }
-            Activation::Silu => {
-                b.hidden.resize(b.gate.len(), 0.0);
-                swiglu(ctx, &b.gate, &b.up, &mut b.hidden)?;
-            }
-        }
+        self.activate(d, self.rows, [&b.gate, &b.up], &mut b.hidden, &mut b.integers)?;
         b.profiler.plain(Phase::Swiglu);
         Ok(())
+    }
+
+    /// The activation of a network's `rows` rows of gate and up: into `hidden`, or into `integers` where down takes that.
+    pub(super) fn activate(
+        self,
+        d: &Dense,
+        rows: usize,
+        [gate, up]: [&[f32]; 2],
+        hidden: &mut Vec<f32>,
+        integers: &mut Activations,
+    ) -> Result<(), Error> {
+        match d.activation {
+            Activation::Silu if self.hides_integers(d) => {
+                swiglu_quantize(self.ctx, gate, up, rows, integers)?
+            }
+            Activation::Silu => {
+                hidden.resize(gate.len(), 0.0);
+                swiglu(self.ctx, gate, up, hidden)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What [`Self::activate`] made of `rows` rows, as the input of down.
+    pub(super) fn hidden_input<'b>(
+        self,
+        d: &Dense,
+        rows: usize,
+        hidden: &'b [f32],
+        integers: &'b mut Activations,
+    ) -> Result<Input<'b>, Error>
+    where
+        Self: 'b,
+    {
+        if self.hides_integers(d) {
+            return Ok(Input { ctx: self.ctx, x: &[], rows, integers: Some(integers) });
+        }
+        Input::new(self.ctx, self.activations, hidden, rows, integers, [self.matrix(d.down)])
     }
 
     /// Whether the hidden layer goes to `down` as integers and nothing else; what other ranks have to be sent is f32.
@@ -241,18 +280,20 @@ impl<'a> Step<'a> {
 
     /// Adds what [`Self::hidden`] found to the residual stream, through the layer's down matrix.
     pub(super) fn add_hidden(self, layer: &Layer, b: &mut Buffers) -> Result<(), Error> {
-        let FeedForward::Dense(d) = &layer.feed_forward;
-        let (ctx, down) = (self.ctx, self.matrix(d.down));
+        let d = match &layer.feed_forward {
+            FeedForward::Dense(d) => d,
+            FeedForward::Experts(e) => {
+                self.outputs_of_experts(e, b)?;
+                return self.add(None, layer.after_feed_forward, b);
+            }
+        };
+        let down = self.matrix(d.down);
         if let Some(shares) = self.shares {
             shares.gather(To::All, shares.inputs(d.down.matrix), &mut b.hidden, &mut b.scratch)?;
         }
-        let input = if self.hides_integers(d) {
-            Input { ctx, x: &[], rows: self.rows, integers: Some(&b.integers) }
-        } else {
-            Input::new(ctx, self.activations, &b.hidden, self.rows, &mut b.integers, [down])?
-        };
+        let input = self.hidden_input(d, self.rows, &b.hidden, &mut b.integers)?;
         input.times(&down, &mut b.h)?;
-        self.add(d.down, layer.after_feed_forward, b)?;
+        self.add(Some(d.down), layer.after_feed_forward, b)?;
         b.profiler.lap(Phase::Down, || matrix_work(&[down], self.rows));
         Ok(())
     }
@@ -286,7 +327,7 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    fn add_bias(self, linear: Linear, y: &mut [f32]) {
+    pub(super) fn add_bias(self, linear: Linear, y: &mut [f32]) {
         let Some(bias) = linear.bias else { return };
         let bias = self.weights.vector(bias);
         for row in y.chunks_exact_mut(bias.len()) {
@@ -342,6 +383,22 @@ impl<'a> Input<'a> {
     /// `y = W x` for all rows; `y` takes the size.
     pub(super) fn times(&self, w: &Matrix<'_>, y: &mut Vec<f32>) -> Result<(), Error> {
         self.times_each([(*w, y)])
+    }
+
+    /// The same for groups of rows, each with a matrix of its own; matrices are alike in rows and columns.
+    pub(super) fn times_groups(
+        &self,
+        groups: &[(Matrix<'_>, &[usize])],
+        y: &mut Vec<f32>,
+    ) -> Result<(), Error> {
+        let outputs = groups.first().map_or(0, |(w, _)| w.rows());
+        y.resize(groups.iter().map(|(_, rows)| rows.len()).sum::<usize>() * outputs, 0.0);
+        match self.integers {
+            Some(integers) if groups.iter().all(|(w, _)| w.supports_int8()) => {
+                Ok(gemm_int8_grouped(self.ctx, groups, integers, y)?)
+            }
+            _ => Ok(gemm_f32_grouped(self.ctx, groups, self.x, self.rows, y)?),
+        }
     }
 
     /// The same for several matrices, together where they take the same kind of input.

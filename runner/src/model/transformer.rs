@@ -86,15 +86,15 @@ impl Transformer {
         self.products().map(|m| m.rows() * m.cols()).sum()
     }
 
-    /// Matrices that int8 activations are multiplied by when asked for, and the number of all matrices; the rest always
-    /// takes f32 activations.
+    /// Matrices that int8 activations are multiplied by when asked for, and the number of all matrices, of the chosen
+    /// experts alone; the rest always takes f32 activations.
     pub fn int8_matrices(&self) -> (usize, usize) {
         (self.products().filter(|m| m.supports_int8()).count(), self.products().count())
     }
 
-    /// The matrices that each token is multiplied by.
+    /// As many matrices as a token is multiplied by.
     fn products(&self) -> impl Iterator<Item = Matrix<'_>> {
-        self.description().products().map(|id| self.matrix(id))
+        self.description().products_of_a_token().map(|id| self.matrix(id))
     }
 
     /// A matrix of the description.

@@ -135,7 +135,11 @@ impl Weight {
 /// The matrix that `info` means, checked.
 fn in_place(source: &dyn Source, info: &MatrixInfo) -> Result<Weight, Error> {
     let tensor = source.tensor(&info.tensor)?;
-    shape(tensor, &[info.cols, info.tensor_rows])?;
+    let stacked = [info.cols, info.rows.len(), info.tensor_rows.checked_div(info.rows.len()).unwrap_or(0)];
+    // Experts' matrices are stacked: of a tensor with three dimensions each matrix is one part.
+    if tensor.dims != stacked {
+        shape(tensor, &[info.cols, info.tensor_rows])?;
+    }
     tensor_rows(source, tensor, &info.rows)?;
     Ok(Weight::InPlace { tensor: tensor.clone(), rows: info.rows.clone() })
 }
@@ -170,7 +174,10 @@ fn part_of_vector(source: &dyn Source, info: &VectorInfo) -> Result<Arc<[f32]>, 
 /// The norm, bias or factors called `name`, as f32.
 pub(crate) fn vector(source: &dyn Source, name: &str, len: usize) -> Result<Vec<f32>, Error> {
     let info = source.tensor(name)?;
-    shape(info, &[len])?;
+    // A vector may be stored as a matrix of one row, and those of experts as the rows of one matrix.
+    if info.dims.len() != 2 || info.dims.iter().product::<usize>() != len {
+        shape(info, &[len])?;
+    }
     match source.weights(info)? {
         Weights::F32(v) => Ok(v.to_vec()),
         Weights::F16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),

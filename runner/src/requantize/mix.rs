@@ -1,7 +1,7 @@
 //! llama.cpp's mixes: files in which some tensors get a better type than the others.
 //!
 //! A mix has a type for most tensors, and a rule for those that lose most by it. The rules are those of llama.cpp's
-//! `llama-quant.cpp` for models without experts; `docs/quantizers.md` has them as a table.
+//! `llama-quant.cpp`; `docs/quantizers.md` has them as a table.
 
 use halfbyte_gguf::{TensorInfo, TensorType};
 
@@ -48,6 +48,8 @@ struct Facts {
     /// Heads of queries to a head of keys and values.
     queries: u32,
     layers: usize,
+    /// Experts of a layer.
+    experts: u32,
     /// Whether the embedding is the output matrix, too.
     tied: bool,
     /// Whether the model is of those that llama.cpp calls 70B: their values are so few that more bits cost nothing.
@@ -145,8 +147,19 @@ impl Mix {
             return self.usual_type();
         };
         match part {
+            // Beside eight experts these are small.
+            "attn_k.weight" | "attn_v.weight" if facts.experts == 8 => TensorType::Q8_0,
+            "attn_output.weight"
+                if facts.experts == 8
+                    && !matches!(self, Self::Q3KLarge | Self::Q5KSmall | Self::Q5KMedium) =>
+            {
+                TensorType::Q5_K
+            }
+            "attn_output.weight" if facts.experts == 8 => self.usual_type(),
             "attn_v.weight" => self.values(layer, facts),
-            "ffn_down.weight" => self.down(layer, facts.layers),
+            "ffn_down.weight" | "ffn_down_exps.weight" | "ffn_down_shexp.weight" => {
+                self.down(layer, facts.layers)
+            }
             "attn_output.weight" => match self {
                 Self::Q2K => TensorType::Q3_K,
                 Self::Q3KMedium => TensorType::Q4_K,
@@ -207,7 +220,7 @@ fn facts(source: &dyn Source) -> Facts {
             _ => false,
         };
     let tied = source.opt_tensor("output.weight").is_none();
-    Facts { queries: heads / kv_heads, layers, tied, is_70b }
+    Facts { queries: heads / kv_heads, layers, experts: number("expert_count").unwrap_or(0), tied, is_70b }
 }
 
 #[cfg(test)]
@@ -220,7 +233,7 @@ mod tests {
     }
 
     /// Llama 2 7B, whose mixes are listed by many: its files as Q4_K_M have these layers in Q6_K.
-    const LLAMA_7B: Facts = Facts { queries: 1, layers: 32, tied: false, is_70b: false };
+    const LLAMA_7B: Facts = Facts { queries: 1, layers: 32, experts: 0, tied: false, is_70b: false };
 
     #[test]
     fn layers_with_more_bits_are_those_of_published_files() {
@@ -268,7 +281,19 @@ mod tests {
         }
         let grouped = Facts { queries: 4, ..LLAMA_7B };
         assert_eq!(chosen(Q2K, "blk.9.attn_v.weight", 4096, grouped), "Q4_K");
-        let large = Facts { queries: 8, layers: 80, tied: false, is_70b: true };
+        // Mixtral 8x7B.
+        let mixture = Facts { queries: 4, experts: 8, ..LLAMA_7B };
+        for (name, want) in [
+            ("blk.9.attn_k.weight", "Q8_0"),
+            ("blk.9.attn_v.weight", "Q8_0"),
+            ("blk.9.attn_output.weight", "Q5_K"),
+            ("blk.9.attn_q.weight", "Q4_K"),
+            ("blk.9.ffn_down_exps.weight", "Q6_K"),
+            ("blk.10.ffn_down_exps.weight", "Q4_K"),
+        ] {
+            assert_eq!(chosen(Q4KMedium, name, 4096, mixture), want, "{name}");
+        }
+        let large = Facts { queries: 8, layers: 80, experts: 0, tied: false, is_70b: true };
         assert_eq!(chosen(Q4KMedium, "blk.11.attn_v.weight", 8192, large), "Q5_K");
         assert_eq!(chosen(Q4KMedium, "blk.12.attn_v.weight", 8192, large), "Q6_K");
         // The output matrix has the type of the embedding, and rows that are no whole super-blocks Q8_0.

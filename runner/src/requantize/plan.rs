@@ -25,8 +25,8 @@ pub struct Keep {
 
 /// A model and the new type of each of its tensors.
 ///
-/// A tensor of one dimension (norm, bias, rope factors) stays as it is, byte for byte and whatever it holds. Every
-/// other one gets the plan's format or that of the last [`Keep`] that matches, or what takes its place for the length of
+/// A tensor of one dimension (norm, bias, rope factors) stays as it is, byte for byte and whatever it holds, and so do
+/// biases of experts, routers and short convolutions, which are small and which llama.cpp leaves alone, too. Every other one gets the plan's format or that of the last [`Keep`] that matches, or what takes its place for the length of
 /// its rows ([`Encoding::for_rows`]); if it has the type already, it is copied and loses nothing.
 #[derive(Debug)]
 pub struct Plan<'a> {
@@ -54,6 +54,14 @@ pub(super) enum Step<'a> {
     },
 }
 
+/// Whether a tensor keeps its numbers.
+fn stays(info: &TensorInfo) -> bool {
+    let small = ["ffn_gate_inp.weight", "ssm_conv1d.weight", "shortconv.conv.weight"];
+    info.dims.len() == 1
+        || !info.name.ends_with(".weight")
+        || small.iter().any(|part| info.name.ends_with(part))
+}
+
 impl<'a> Plan<'a> {
     /// Decides what the tensors of `source` become. Weights are not looked at yet.
     ///
@@ -61,20 +69,19 @@ impl<'a> Plan<'a> {
     /// [`Error::KeepUnmatched`], [`Error::RowLength`]; a tensor of two or more dimensions whose type is not supported, and
     /// a vector whose type has no known size.
     pub fn new(source: &'a dyn Source, encoding: Encoding, keep: &[Keep]) -> Result<Self, Error> {
-        let is_vector = |info: &TensorInfo| info.dims.len() == 1;
         for Keep { pattern, .. } in keep {
-            if !source.tensors().iter().any(|t| !is_vector(t) && matches(pattern, &t.name)) {
+            if !source.tensors().iter().any(|t| !stays(t) && matches(pattern, &t.name)) {
                 return Err(Error::KeepUnmatched { pattern: pattern.clone() });
             }
         }
         let (mut steps, mut tensors) = (Vec::new(), Vec::new());
         for info in source.tensors() {
-            if is_vector(info) && source.gguf().is_none() {
+            if stays(info) && source.gguf().is_none() {
                 steps.push(Step::Widened(model::tensor_matrix(source, info)?));
                 tensors.push(TensorInfo::new(&info.name, TensorType::F32, &info.dims)?);
                 continue;
             }
-            if is_vector(info) {
+            if stays(info) {
                 steps.push(Step::Vector);
                 // Refuses types of unknown size, of which there are no bytes to copy.
                 tensors.push(TensorInfo::new(&info.name, info.ty, &info.dims)?);

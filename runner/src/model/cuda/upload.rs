@@ -185,7 +185,9 @@ fn parts<'a>(d: &'a Description, layer: &'a crate::model::Layer) -> Result<Parts
         return Err(unsupported("the width", "a multiple of 32 up to 16384", d.width));
     }
     let Mixer::Attention(attention) = &layer.mixer;
-    let FeedForward::Dense(dense) = &layer.feed_forward;
+    let FeedForward::Dense(dense) = &layer.feed_forward else {
+        return Err(unsupported("the feed-forward network", "a dense one", "a mixture of experts"));
+    };
     if ![64, 128, 256].contains(&attention.head_dim) {
         return Err(unsupported("the size of a head", "64, 128 or 256", attention.head_dim));
     }

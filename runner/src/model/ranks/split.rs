@@ -6,7 +6,7 @@ use std::sync::Arc;
 use halfbyte_cpu_kernels::Isa;
 use sha2::{Digest, Sha256};
 
-use super::super::description::{Description, FeedForward, Linear, MatrixId, Mixer};
+use super::super::description::{Dense, Description, FeedForward, Linear, MatrixId, Mixer};
 use super::super::weights::tensor_matrix;
 use super::super::{Compute, Error, SessionOptions, Transformer};
 use super::Ranks;
@@ -79,14 +79,12 @@ impl Restriction {
                 }
             }
             match &mut layer.feed_forward {
-                FeedForward::Dense(d) => {
-                    let hidden = parts("panels of 16 hidden outputs", d.width, PANEL, count)?;
-                    let own = range(&hidden, rank);
-                    this.keep_rows(d.gate, &own);
-                    this.keep_rows(d.up, &own);
-                    this.keep_rows(d.down, &width);
-                    this.split.inputs[d.down.matrix.0] = hidden;
-                    d.width = own.len();
+                FeedForward::Dense(d) => this.share_dense(d, rank, count, &width)?,
+                FeedForward::Experts(e) => {
+                    // Every rank has a part of every expert, and all choose the same ones.
+                    for d in e.experts.iter_mut().chain(e.shared.as_mut().map(|shared| &mut shared.dense)) {
+                        this.share_dense(d, rank, count, &width)?;
+                    }
                 }
             }
         }
@@ -100,11 +98,30 @@ impl Restriction {
         Ok(this)
     }
 
+    /// Leaves only this rank's part of a feed-forward network, and `width` of its outputs.
+    fn share_dense(
+        &mut self,
+        d: &mut Dense,
+        rank: usize,
+        count: usize,
+        width: &Range<usize>,
+    ) -> Result<(), Error> {
+        let hidden = parts("panels of 16 hidden outputs", d.width, PANEL, count)?;
+        let own = range(&hidden, rank);
+        self.keep_rows(d.gate, &own);
+        self.keep_rows(d.up, &own);
+        self.keep_rows(d.down, width);
+        self.split.inputs[d.down.matrix.0] = hidden;
+        d.width = own.len();
+        Ok(())
+    }
+
     /// Leaves only these outputs of `linear`.
     fn keep_rows(&mut self, linear: Linear, rows: &Range<usize>) {
-        self.description.matrices[linear.matrix.0].rows = rows.clone();
+        let part = |whole: &mut Range<usize>| *whole = whole.start + rows.start..whole.start + rows.end;
+        part(&mut self.description.matrices[linear.matrix.0].rows);
         if let Some(bias) = linear.bias {
-            self.description.vectors[bias.0].range = rows.clone();
+            part(&mut self.description.vectors[bias.0].range);
         }
     }
 }
@@ -165,7 +182,8 @@ impl ModelShare {
     pub fn received_per_token(&self) -> usize {
         let Split { width, logits, inputs } = &self.split;
         let others = |parts: &[usize]| parts.iter().sum::<usize>() - parts.get(self.rank).unwrap_or(&0);
-        let layers = inputs.iter().map(|parts| others(parts)).sum::<usize>()
+        let products = self.transformer.description().products_of_a_token();
+        let layers = products.map(|id| others(&inputs[id.0])).sum::<usize>()
             + 2 * self.transformer.description().layers.len() * others(width);
         layers + if self.rank == 0 { others(logits) } else { 0 }
     }

@@ -1,0 +1,22 @@
+//! Qwen1.5 and Qwen2 with experts: Qwen2's attention, and an expert that every token goes through.
+
+use halfbyte_cpu_kernels::RopeOrder;
+
+use super::{Architecture, Reader, experts, qwen2};
+use crate::model::{Description, Error, Gating};
+
+pub(super) const QWEN2MOE: Architecture = Architecture {
+    name: "qwen2moe",
+    model_type: "qwen2_moe",
+    rope_order: RopeOrder::Halves,
+    modules: &experts::MODULES,
+    configure: experts::configure,
+    describe,
+};
+
+fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
+    reader.experts(Gating::Softmax, |_, description, i, layer| {
+        qwen2::add_biases(description, i, layer);
+        Ok(())
+    })
+}
