@@ -16,6 +16,7 @@ use halfbyte_tokenizer::Tokenizer;
 use super::args::GlobalArgs;
 use super::device::Device;
 use super::hub;
+use super::memory;
 use super::output::note;
 use super::progress::{Progress, Waiting};
 use super::types::Types;
@@ -270,6 +271,9 @@ impl LoadedModel {
 /// The options of the command line for the loader, without threads and instruction set.
 fn load_options(global: &GlobalArgs, device: &Device) -> LoadOptions {
     let mut options = Model::options().pack(!global.no_pack).device(device.place());
+    if let Some(bytes) = memory::detect().available {
+        options = options.memory(bytes);
+    }
     if let Some(activations) = global.activations {
         options = options.activations(activations.activations());
     }

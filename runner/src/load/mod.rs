@@ -52,6 +52,7 @@ pub struct LoadOptions {
     activations: ActivationType,
     kv_type: Option<KvType>,
     no_pack: bool,
+    memory: Option<u64>,
     device: Device,
     drafting: Drafting,
     ranks: Option<Arc<dyn Ranks>>,
@@ -102,6 +103,12 @@ impl LoadOptions {
     /// three times the speed. Weights that f32 activations are multiplied by stay where the file is mapped in any case.
     pub fn pack(self, pack: bool) -> Self {
         Self { no_pack: !pack, ..self }
+    }
+
+    /// Bytes of memory that may be used for weights. Of a model that has more, experts stay in the mapped file, where only
+    /// those that tokens go through are read, more slowly than packed ones; without it all weights are packed.
+    pub fn memory(self, bytes: u64) -> Self {
+        Self { memory: Some(bytes), ..self }
     }
 
     /// Where the model computes.
@@ -209,7 +216,12 @@ impl LoadOptions {
                 let start = Instant::now();
                 match &mut share {
                     Some(share) => share.model = share.model.clone().pack(&compute)?,
-                    None => transformer = transformer.pack(&compute)?,
+                    None => {
+                        transformer = match self.memory {
+                            Some(bytes) => transformer.pack_within(&compute, bytes)?,
+                            None => transformer.pack(&compute)?,
+                        }
+                    }
                 }
                 tracing::info!("weights packed in {:.3} s", start.elapsed().as_secs_f64());
             }

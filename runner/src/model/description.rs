@@ -340,8 +340,13 @@ impl Layer {
         self.some_products(experts.chosen)
     }
 
+    /// Whether its feed-forward network is a mixture of experts.
+    pub fn has_experts(&self) -> bool {
+        matches!(self.feed_forward, FeedForward::Experts(_))
+    }
+
     /// Its matrices, those of `most` experts at most.
-    fn some_products(&self, most: usize) -> Vec<MatrixId> {
+    pub(super) fn some_products(&self, most: usize) -> Vec<MatrixId> {
         let Mixer::Attention(a) = &self.mixer;
         let mut all = [a.q, a.k, a.v, a.output].map(|linear| linear.matrix).to_vec();
         match &self.feed_forward {

@@ -55,6 +55,8 @@ impl Forward {
         let width = description.width;
         let rows = runs.iter().map(|run| run.ids.len()).sum();
         let step = self.step(rows);
+        // Working memory for several sessions does not know their activations until they come.
+        b.prepare(self.activations);
         b.profiler.restart();
         b.x.resize(rows * width, 0.0);
         let mut x = b.x.as_mut_slice();

@@ -6,7 +6,7 @@
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::rms_norm;
 
-use super::description::{Dense, Description, FeedForward, Linear, MatrixId, Mixer, Norm};
+use super::description::{Dense, Description, FeedForward, Layer, Linear, MatrixId, Mixer, Norm};
 use super::session::ActivationType;
 use super::state::LayerState;
 use super::step::{Buffers, Step, embed};
@@ -117,7 +117,7 @@ impl Layerwise {
     /// model's context, and [`Error::Feature`] for a model with experts.
     pub fn new(model: &Transformer, compute: &Compute, windows: &[Vec<u32>]) -> Result<Self, Error> {
         let d = model.description();
-        if d.layers.iter().any(|layer| matches!(layer.feed_forward, FeedForward::Experts(_))) {
+        if d.layers.iter().any(Layer::has_experts) {
             let (key, got) = ("calibration".to_owned(), format!("{} with experts", d.architecture));
             return Err(Error::Feature { key, got, supported: "models without experts" });
         }

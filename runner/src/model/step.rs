@@ -60,6 +60,14 @@ impl Buffers {
         let integers = Activations::with_precision(precision);
         Self { routing: Routing::like(&integers), integers, ..Self::default() }
     }
+
+    /// Makes the buffers ready for these activations, if they were for others.
+    pub(super) fn prepare(&mut self, activations: ActivationType) {
+        if activations.precision().is_some_and(|precision| precision != self.integers.precision()) {
+            let profiler = std::mem::take(&mut self.profiler);
+            *self = Self { profiler, ..Self::new(activations) };
+        }
+    }
 }
 
 /// Bytes read and operations done when `rows` rows are multiplied by matrices.

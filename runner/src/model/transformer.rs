@@ -61,8 +61,21 @@ impl Transformer {
     /// # Errors
     /// None for a model that could be made.
     pub fn pack(self, compute: &Compute) -> Result<Self, Error> {
+        self.pack_at_most(compute, None)
+    }
+
+    /// The same, but experts stay in the mapped file if the model's matrices have more bytes than `memory`, together: a
+    /// model with experts reads few of them for a token, and what it does not read takes no memory there.
+    ///
+    /// # Errors
+    /// As [`Self::pack`].
+    pub fn pack_within(self, compute: &Compute, memory: u64) -> Result<Self, Error> {
+        self.pack_at_most(compute, Some(memory))
+    }
+
+    fn pack_at_most(self, compute: &Compute, most: Option<u64>) -> Result<Self, Error> {
         let mut inner = Arc::unwrap_or_clone(self.0);
-        inner.weights.pack(compute, &inner.description)?;
+        inner.weights.pack(compute, &inner.description, most)?;
         Ok(Self(Arc::new(inner)))
     }
 

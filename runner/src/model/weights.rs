@@ -7,7 +7,7 @@ use std::sync::Arc;
 use halfbyte_cpu_kernels::{Context, Matrix, PackedMatrix, Weights};
 use halfbyte_gguf::TensorInfo;
 
-use super::description::{Description, MatrixId, MatrixInfo, VectorId, VectorInfo};
+use super::description::{Description, Layer, MatrixId, MatrixInfo, VectorId, VectorInfo};
 use super::{Compute, Error};
 use crate::source::{ModelFile, Source};
 
@@ -83,12 +83,24 @@ impl ModelWeights {
 
     /// Packs what can be, a batch at a time, and gives the file's pages back after each. So the most memory in use is
     /// what is packed and one batch of the file. The output matrix, the largest of a small model, comes first, when
-    /// nothing else is packed yet.
-    pub(super) fn pack(&mut self, compute: &Compute, description: &Description) -> Result<(), Error> {
+    /// nothing else is packed yet. Experts stay where they are if all matrices together have more than `most` bytes.
+    pub(super) fn pack(
+        &mut self,
+        compute: &Compute,
+        description: &Description,
+        most: Option<u64>,
+    ) -> Result<(), Error> {
         let ctx = compute.context();
         let mut batch = Vec::new();
         let mut bytes = 0;
-        let layers = description.layers.iter().flat_map(|layer| layer.products());
+        let total: usize = description.products().map(|id| self.matrix(id).bytes()).sum();
+        let experts = if most.is_none_or(|most| total as u64 <= most) { usize::MAX } else { 0 };
+        if experts == 0 && description.layers.iter().any(Layer::has_experts) {
+            tracing::info!(
+                "the model's {total} bytes do not fit into memory: experts stay in the mapped file"
+            );
+        }
+        let layers = description.layers.iter().flat_map(|layer| layer.some_products(experts));
         for id in std::iter::once(description.output).chain(layers) {
             let weight = &self.matrices[id.0];
             if !matches!(weight, Weight::Packed(_)) && self.matrix(id).supports_packing() {

@@ -56,7 +56,8 @@ pub(super) enum Step<'a> {
 
 /// Whether a tensor keeps its numbers.
 fn stays(info: &TensorInfo) -> bool {
-    let small = ["ffn_gate_inp.weight", "ssm_conv1d.weight", "shortconv.conv.weight"];
+    let small =
+        ["ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_conv1d.weight", "shortconv.conv.weight"];
     info.dims.len() == 1
         || !info.name.ends_with(".weight")
         || small.iter().any(|part| info.name.ends_with(part))

@@ -79,8 +79,8 @@ impl Plan<'_> {
                 self.require_finite(ctx, old)?;
                 writer.append(self.source.bytes(old))?;
                 done += old.n_elements();
-            } else if let Step::Widened(vector) = step {
-                writer.append(bytemuck::cast_slice(&self.widened(ctx, old, vector)?))?;
+            } else if let Step::Widened(matrix) = step {
+                writer.append(bytemuck::cast_slice(&self.widened(ctx, old, matrix)?))?;
                 done += old.n_elements();
             } else {
                 let ready = self.ready(new, step, ready)?;
@@ -131,10 +131,15 @@ impl Plan<'_> {
         decode(ctx.isa, &vector, &info.name, 0, &mut vec![0.0; info.n_elements()])
     }
 
-    /// The numbers of a vector, in GGUF's order.
-    fn widened(&self, ctx: Context<'_>, info: &TensorInfo, vector: &Matrix<'_>) -> Result<Vec<f32>, Error> {
+    /// The numbers of a vector or of a small matrix, in GGUF's order.
+    fn widened(&self, ctx: Context<'_>, info: &TensorInfo, matrix: &Matrix<'_>) -> Result<Vec<f32>, Error> {
         let mut stored = vec![0.0; info.n_elements()];
-        decode(ctx.isa, vector, &info.name, 0, &mut stored)?;
+        for (row, stored) in stored.chunks_exact_mut(matrix.cols().max(1)).enumerate() {
+            decode(ctx.isa, matrix, &info.name, row, stored)?;
+        }
+        if info.dims.len() > 1 {
+            return Ok(stored);
+        }
         Ok((0..stored.len()).map(|i| stored[self.source.stored_row(info, i)]).collect())
     }
 

@@ -104,12 +104,13 @@ pub(super) struct Parts<S> {
     pub(super) parameter: Dtype,
 }
 
-/// Checks the parts of tensor `name` and returns its columns and rows.
+/// Checks the parts of tensor `name` and returns its columns and rows, and how many matrices are stacked if it has three
+/// dimensions.
 pub(super) fn check(
     name: &str,
     affine: Affine,
     [codes, scales, biases]: [&Entry; 3],
-) -> Result<[usize; 2], Error> {
+) -> Result<Vec<usize>, Error> {
     let Affine { bits, group, .. } = affine;
     let wrong =
         |what, got: String, expected: String| Error::Affine { tensor: quote(name), what, got, expected };
@@ -117,19 +118,22 @@ pub(super) fn check(
     if codes.dtype != Dtype::U32 {
         return Err(wrong("the type of its codes", format!("{:?}", codes.dtype), "U32".into()));
     }
-    let &[rows, words] = &*codes.shape else {
-        return Err(wrong("the shape of its codes", shape(codes), "two dimensions".into()));
+    let (&[.., words], 2 | 3) = (&*codes.shape, codes.shape.len()) else {
+        return Err(wrong("the shape of its codes", shape(codes), "two or three dimensions".into()));
     };
+    let rows = &codes.shape[..codes.shape.len() - 1];
     // The tensor is in memory, so its size does not wrap; but a dimension may be 0 beside one of any size.
-    let cols =
-        words.checked_mul(32 / bits).filter(|cols| *cols > 0 && cols.is_multiple_of(group) && rows > 0);
+    let cols = words
+        .checked_mul(32 / bits)
+        .filter(|cols| *cols > 0 && cols.is_multiple_of(group) && !rows.contains(&0));
     let Some(cols) = cols else {
         let expected = format!("rows of whole groups of {group}, {bits} bits each, as config.json says");
         return Err(wrong("the shape of its codes", shape(codes), expected));
     };
     for (what, entry) in [("the shape of its scales", scales), ("the shape of its biases", biases)] {
-        if entry.shape != [rows, cols / group] {
-            let expected = format!("[{rows}, {}], one a group of {group} by config.json", cols / group);
+        let whole = [rows, &[cols / group]].concat();
+        if entry.shape != whole {
+            let expected = format!("{whole:?}, one a group of {group} by config.json");
             return Err(wrong(what, shape(entry), expected));
         }
     }
@@ -144,7 +148,7 @@ pub(super) fn check(
         let expected = format!("that of its scales, {:?}", scales.dtype);
         return Err(wrong("the type of its biases", format!("{:?}", biases.dtype), expected));
     }
-    Ok([cols, rows])
+    Ok(std::iter::once(cols).chain(rows.iter().rev().copied()).collect())
 }
 
 impl<'a> Parts<&'a [u8]> {

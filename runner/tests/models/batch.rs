@@ -1,7 +1,12 @@
 //! Contexts fed together have the bits that they have alone.
 
-use halfbyte::model::{ActivationType, Batch, Compute, CpuSession, Error, Part, Row, Rows, SessionOptions};
+use crate::converted;
+use halfbyte::model::{
+    ActivationType, Batch, Compute, CpuSession, Error, Part, Row, Rows, SessionOptions, Transformer,
+};
+use halfbyte::requantize::Encoding;
 use halfbyte_cpu_kernels::Isa;
+use halfbyte_gguf::TensorType;
 
 fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|x| x.to_bits()).collect()
@@ -10,8 +15,15 @@ fn bits(logits: &[f32]) -> Vec<u32> {
 /// Prompts of different lengths, whole, in parts and a token at a time, beside each other.
 #[test]
 fn parts_have_the_bits_of_their_own_context() {
-    let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
-    let model = crate::common::transformer(&gguf).unwrap();
+    // The embedded model is F16, which takes no integers.
+    let f16 = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
+    let q8_0 = converted(&f16, Encoding::new(TensorType::Q8_0).unwrap(), &Compute::new(2).unwrap());
+    for gguf in [f16, q8_0] {
+        parts_have_the_bits_of_their_own_context_of(&crate::common::transformer(&gguf).unwrap());
+    }
+}
+
+fn parts_have_the_bits_of_their_own_context_of(model: &Transformer) {
     let n_vocab = model.description().n_vocab as u32;
     let ids = |seed: u32, n: usize| -> Vec<u32> {
         (0..n as u32).map(|i| (seed * 7919 + i * i * 31 + i * 17) % n_vocab).collect()
@@ -26,7 +38,7 @@ fn parts_have_the_bits_of_their_own_context() {
                 let ctx = pool.clone().with_isa(isa);
                 let options = SessionOptions { activations, ..SessionOptions::new(64) };
                 let mut together: Vec<CpuSession> =
-                    texts.iter().map(|_| CpuSession::new(&model, &ctx, options).unwrap()).collect();
+                    texts.iter().map(|_| CpuSession::new(model, &ctx, options).unwrap()).collect();
                 let mut batch = Batch::default();
                 let mut last = vec![Vec::new(); texts.len()];
                 for call in calls {
@@ -52,7 +64,7 @@ fn parts_have_the_bits_of_their_own_context() {
                     batch.feed(&mut parts, &mut each).unwrap();
                 }
                 for (text, last) in texts.iter().zip(&last) {
-                    let mut session = CpuSession::new(&model, &ctx, options).unwrap();
+                    let mut session = CpuSession::new(model, &ctx, options).unwrap();
                     assert_eq!(&bits(session.feed(text).unwrap()), last, "{isa}, {threads} threads");
                 }
             }

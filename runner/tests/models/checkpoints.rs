@@ -4,13 +4,14 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::converted;
 use crate::export_checkpoint::{Kind, export};
 use halfbyte::model::{ActivationType, Compute, CpuSession, SessionOptions, Transformer};
-use halfbyte::requantize::{Difference, Encoding, Plan, difference};
+use halfbyte::requantize::{Difference, Encoding, difference};
 use halfbyte::source::{self, ModelFile, Source};
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::Isa;
-use halfbyte_gguf::{Gguf, GgufWriter, TensorType};
+use halfbyte_gguf::TensorType;
 use halfbyte_testing::golden;
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
 use serde_json::Value;
@@ -37,14 +38,6 @@ fn logits(model: &Transformer, ctx: &Compute, options: SessionOptions, ids: &[u3
 /// The type as it is written, by its usual method.
 fn encoding(ty: TensorType) -> Encoding {
     Encoding::new(ty).unwrap()
-}
-
-/// `source` as a GGUF file in another type.
-fn converted(source: &dyn Source, encoding: Encoding, ctx: &Compute) -> Gguf {
-    let plan = Plan::new(source, encoding, &[]).unwrap();
-    let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors()).unwrap();
-    plan.write(ctx.context(), &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
-    Gguf::from_vec(writer.finish().unwrap()).unwrap()
 }
 
 /// The largest difference of two lists of logits.

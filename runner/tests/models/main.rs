@@ -14,6 +14,7 @@ mod calibrate;
 mod checkpoints;
 mod descriptions;
 mod embedded_model;
+mod experts;
 mod generate;
 mod ggml_types;
 #[cfg(feature = "hub")]
@@ -29,3 +30,18 @@ mod source_support;
 mod source_tokenizers;
 mod speculate;
 mod split;
+
+use std::ops::ControlFlow;
+
+use halfbyte::model::Compute;
+use halfbyte::requantize::{Encoding, Plan};
+use halfbyte::source::Source;
+use halfbyte_gguf::{Gguf, GgufWriter};
+
+/// `source` as a GGUF file in another type.
+fn converted(source: &dyn Source, encoding: Encoding, compute: &Compute) -> Gguf {
+    let plan = Plan::new(source, encoding, &[]).unwrap();
+    let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors()).unwrap();
+    plan.write(compute.context(), &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
+    Gguf::from_vec(writer.finish().unwrap()).unwrap()
+}

@@ -171,6 +171,7 @@ fn ranks_give_the_bits_of_one_process() {
         ("biases", golden("checkpoints/hf_qwen2"), 2),
         ("norms of heads", golden("tiny_qwen3.gguf"), 2),
         ("three heads", three_heads(), 2),
+        ("experts", golden("experts/hf_qwen2_moe"), 2),
     ];
     for (name, file, count) in &models {
         let model = Transformer::new(Arc::clone(file)).unwrap();
@@ -202,8 +203,10 @@ fn ranks_give_the_bits_of_one_process() {
             // Each has its part of the weights, but for what packing adds to make whole panels.
             let parts: Vec<usize> = done.iter().map(|(_, bytes)| *bytes).collect();
             let (all, whole) = (parts.iter().sum::<usize>(), model.bytes_per_token());
+            // All ranks choose experts, each by the whole router: 2 layers of 5 x 32 bf16.
+            let routers = if *name == "experts" { 2 * 5 * 32 * 2 } else { 0 };
             match activations {
-                ActivationType::F32 => assert_eq!(all, whole, "{name}: {parts:?}"),
+                ActivationType::F32 => assert_eq!(all, whole + routers, "{name}: {parts:?}"),
                 _ => assert!(all >= whole, "{name}: {parts:?}, {whole} in all"),
             }
             assert!(parts.iter().all(|&part| part < whole * 3 / 4), "{name}: {parts:?}, {whole} in all");
