@@ -4,30 +4,41 @@ use std::ops::Range;
 
 use halfbyte_attention::{AttentionParams, KvCache, attention, attention_with_sinks};
 use halfbyte_cpu_kernels::{
-    Context, Matrix, RopeTable, add_assign, gemm_f32_each, gemm_int8_each, quantize_activations, rms_norm,
-    rms_norm_quantize, rope, swiglu, swiglu_quantize,
+    Context, Matrix, RopeTable, add_assign, gated, gated_quantize, gemm_f32_each, gemm_int8_each,
+    quantize_activations, rms_norm, rms_norm_quantize, rope, scale, soft_cap,
 };
 use halfbyte_q8::Activations;
 
 use super::Error;
-use super::description::{Activation, Attention, Dense, FeedForward, Layer, Linear, MatrixId, Mixer, Norm};
+use super::description::{
+    Attention, Dense, Description, FeedForward, Layer, Linear, Mixer, Norm, Scales, Temperature,
+};
 use super::profile::{Phase, Profiler};
 use super::ranks::{Shares, To};
 use super::session::ActivationType;
 use super::state::LayerState;
 use super::weights::ModelWeights;
 
-/// The embedding rows of `ids`, which are in the vocabulary, into `x`.
+/// The embedding rows of `ids`, which are in the vocabulary, times `factor`, into `x`.
 pub(super) fn embed(
     ctx: Context<'_>,
     embedding: &Matrix<'_>,
+    factor: f32,
     ids: &[u32],
     x: &mut [f32],
 ) -> Result<(), Error> {
     for (&id, row) in ids.iter().zip(x.chunks_exact_mut(embedding.cols())) {
         embedding.decode_row(ctx.isa, id as usize, row)?;
     }
+    multiply(ctx, x, factor);
     Ok(())
+}
+
+/// `x *= factor`, unless that changes nothing.
+fn multiply(ctx: Context<'_>, x: &mut [f32], factor: f32) {
+    if factor != 1.0 {
+        scale(ctx, x, factor);
+    }
 }
 
 /// Working memory for one chunk of rows, kept from step to step.
@@ -71,6 +82,7 @@ pub(super) struct Step<'a> {
     pub(super) ctx: Context<'a>,
     pub(super) weights: &'a ModelWeights,
     pub(super) activations: ActivationType,
+    pub(super) scales: Scales,
     /// Tokens taken together.
     pub(super) rows: usize,
     /// Where this process has a part of each matrix, the connection to the others.
@@ -137,6 +149,9 @@ impl<'a> Step<'a> {
             rope(ctx, q, a.n_heads, a.head_dim, &ropes[id.0], first)?;
             rope(ctx, k, a.n_kv_heads, a.head_dim, &ropes[id.0], first)?;
         }
+        if let Some(temperature) = a.temperature {
+            warm(temperature, q, a.q_width(), first);
+        }
         b.profiler.plain(Phase::Rope);
         cache.append(ctx.isa, k, v, rows.len())?;
         b.profiler.plain(Phase::KvWrite);
@@ -175,6 +190,7 @@ impl<'a> Step<'a> {
         if let Some(norm) = norm {
             self.norm_in_place(norm, &mut b.h, &mut b.scratch)?;
         }
+        multiply(self.ctx, &mut b.h, self.scales.residual);
         Ok(add_assign(self.ctx, &mut b.x, &b.h)?)
     }
 
@@ -189,16 +205,13 @@ impl<'a> Step<'a> {
         self.add_bias(d.gate, &mut b.gate);
         self.add_bias(d.up, &mut b.up);
         b.profiler.lap(Phase::GateUp, || matrix_work(&[gate, up], self.rows));
-        match d.activation {
-            Activation::Silu if self.hides_integers(d) => {
-                swiglu_quantize(ctx, &b.gate, &b.up, self.rows, &mut b.integers)?;
-            }
-            Activation::Silu => {
-                b.hidden.resize(b.gate.len(), 0.0);
-                swiglu(ctx, &b.gate, &b.up, &mut b.hidden)?;
-            }
+        if self.hides_integers(d) {
+            gated_quantize(ctx, d.activation, &b.gate, &b.up, self.rows, &mut b.integers)?;
+        } else {
+            b.hidden.resize(b.gate.len(), 0.0);
+            gated(ctx, d.activation, &b.gate, &b.up, &mut b.hidden)?;
         }
-        b.profiler.plain(Phase::Swiglu);
+        b.profiler.plain(Phase::Activation);
         Ok(())
     }
 
@@ -257,20 +270,23 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    /// The logits of the residual streams `x`: the last norm and the output matrix.
+    /// The logits of the residual streams `x`: the last norm, the output matrix, the factor and the cap.
     pub(super) fn logits(
         self,
-        norm: Norm,
-        output: MatrixId,
+        description: &Description,
         x: &[f32],
         [h, logits]: [&mut Vec<f32>; 2],
         integers: &mut Activations,
         profiler: &mut Profiler,
     ) -> Result<(), Error> {
-        let output = self.weights.matrix(output);
-        let input = self.normed(Some(norm), x, h, integers, [output])?;
+        let output = self.weights.matrix(description.output);
+        let input = self.normed(Some(description.norm), x, h, integers, [output])?;
         profiler.plain(Phase::Norms);
         input.times(&output, logits)?;
+        multiply(self.ctx, logits, self.scales.logits);
+        if let Some(cap) = self.scales.logit_cap {
+            soft_cap(self.ctx, logits, cap)?;
+        }
         Ok(())
     }
 
@@ -293,6 +309,17 @@ impl<'a> Step<'a> {
             for (y, b) in row.iter_mut().zip(bias) {
                 *y += b;
             }
+        }
+    }
+}
+
+/// Multiplies rows of queries of `width` numbers, the first of which is at position `first`, by the factors of their
+/// positions.
+fn warm(temperature: Temperature, q: &mut [f32], width: usize, first: usize) {
+    for (row, position) in q.chunks_exact_mut(width).zip(first..) {
+        let factor = temperature.factor(position);
+        if factor != 1.0 {
+            row.iter_mut().for_each(|x| *x *= factor);
         }
     }
 }
