@@ -21,8 +21,8 @@ use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use half::f16;
 use halfbyte_cpu_kernels::{
-    Context, Isa, Matrix, PackedMatrix, RopeOrder, RopeTable, Weights, add_assign, gemm_f32, gemm_int8,
-    quantize_activations, rms_norm, rope, softmax, swiglu,
+    Activation, Context, Isa, Matrix, PackedMatrix, RopeOrder, RopeTable, Weights, add_assign, gated,
+    gemm_f32, gemm_int8, quantize_activations, rms_norm, rope, softmax,
 };
 use halfbyte_q4::{BlockQ4_0, BlockQ4_1};
 use halfbyte_q8::{Activations, BlockQ8_0};
@@ -301,7 +301,7 @@ fn rows(c: &mut Criterion, pool: &ThreadPool) {
                 rms_norm(ctx, black_box(&x), &weight, 1e-5, &mut y).expect("the sizes agree");
             });
             on_every_path(c, pool, "swiglu", &shape, elements, |ctx| {
-                swiglu(ctx, black_box(&x), &x, &mut y).expect("the sizes agree");
+                gated(ctx, Activation::Silu, black_box(&x), &x, &mut y).expect("the sizes agree");
             });
             on_every_path(c, pool, "add_assign", &shape, elements, |ctx| {
                 add_assign(ctx, black_box(&mut y), &x).expect("the sizes agree");

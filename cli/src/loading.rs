@@ -67,6 +67,9 @@ pub(crate) fn open(path: Option<&Path>) -> Result<Arc<ModelFile>> {
         Err(error) if error.names_file() => Err(anyhow::Error::from(error)),
         other => other.with_context(|| path.display().to_string()),
     };
+    for warning in opened.iter().flat_map(|file| file.warnings()) {
+        note!("warning: {warning}");
+    }
     opened.map_err(|error| match advice(path) {
         Some(advice) => anyhow!("{error:#}; {advice}"),
         None => error,

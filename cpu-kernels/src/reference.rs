@@ -8,6 +8,7 @@ mod k_quants;
 mod low_bits;
 
 use crate::formats::{Affine, Parameters};
+use crate::gated::Activation;
 use crate::int8::panel::ParameterType;
 use crate::matrix::Matrix;
 use crate::packed::{Kind, Panels};
@@ -15,6 +16,7 @@ use crate::rope::RopeOrder;
 use crate::weights::Weights;
 use half::{bf16, f16};
 use halfbyte_q8::Activations;
+use std::f64::consts::PI;
 
 /// Weight (`row`, `col`) by its format's formula.
 ///
@@ -246,10 +248,20 @@ pub fn rope(head: &[f32], frequencies: &[f64], order: RopeOrder, position: usize
     out
 }
 
-/// One element of [`crate::swiglu`].
-pub fn swiglu(gate: f32, up: f32) -> f64 {
+/// One element of [`crate::gated`].
+pub fn gated(activation: Activation, gate: f32, up: f32) -> f64 {
     let gate = f64::from(gate);
-    gate / (1.0 + (-gate).exp()) * f64::from(up)
+    let exponent = match activation {
+        Activation::Silu => gate,
+        Activation::GeluTanh => (8.0 / PI).sqrt() * (gate + 0.044_715 * gate.powi(3)),
+    };
+    gate / (1.0 + (-exponent).exp()) * f64::from(up)
+}
+
+/// One element of [`crate::soft_cap`].
+pub fn soft_cap(x: f32, cap: f32) -> f64 {
+    let cap = f64::from(cap);
+    cap * (f64::from(x) / cap).tanh()
 }
 
 /// [`crate::softmax`] of finite numbers.

@@ -15,11 +15,13 @@ pub enum RopeOrder {
 
 /// The cosines and sines of every position seen so far.
 ///
-/// Pair `i` at position `p` turns by `p * frequencies[i]` radians, computed in f64 and rounded once to f32.
+/// Pair `i` at position `p` turns by `p * frequencies[i]` radians, and is stretched by the table's magnitude. Cosines and
+/// sines times the magnitude are computed in f64 and rounded once to f32.
 #[derive(Clone, Debug)]
 pub struct RopeTable {
     frequencies: Vec<f64>,
     order: RopeOrder,
+    magnitude: f64,
     /// `positions` x pairs.
     cos: Vec<f32>,
     sin: Vec<f32>,
@@ -27,9 +29,17 @@ pub struct RopeTable {
 
 impl RopeTable {
     /// A table of no positions yet. Each entry of `frequencies` rotates a pair, so `2 * frequencies.len()`
-    /// elements of a head turn and the rest pass unchanged. Scaling of any kind is a matter of frequencies.
+    /// elements of a head turn and the rest pass unchanged. Scaling of any kind is a matter of frequencies, and of
+    /// [`Self::with_magnitude`].
     pub fn new(frequencies: Vec<f64>, order: RopeOrder) -> Self {
-        Self { frequencies, order, cos: Vec::new(), sin: Vec::new() }
+        Self { frequencies, order, magnitude: 1.0, cos: Vec::new(), sin: Vec::new() }
+    }
+
+    /// A table of the same rotations, still without positions, that multiplies what it rotates by `magnitude`: the
+    /// attention factor of YaRN and LongRoPE.
+    #[must_use]
+    pub fn with_magnitude(self, magnitude: f64) -> Self {
+        Self { magnitude, cos: Vec::new(), sin: Vec::new(), ..self }
     }
 
     /// `base^(-2 i / dims)` for the `dims / 2` pairs: the frequencies without scaling.
@@ -52,8 +62,8 @@ impl RopeTable {
         for p in self.positions()..positions {
             for f in &self.frequencies {
                 let (sin, cos) = (p as f64 * f).sin_cos();
-                self.cos.push(cos as f32);
-                self.sin.push(sin as f32);
+                self.cos.push((cos * self.magnitude) as f32);
+                self.sin.push((sin * self.magnitude) as f32);
             }
         }
     }

@@ -145,7 +145,9 @@ fn inspect_works_for_files_that_cannot_be_run() {
     let error = run(&["run", "--model", model]).error();
     assert_eq!(
         error,
-        format!("{model}: architecture \"mamba\" is not supported; supported: llama, qwen2, qwen3")
+        format!(
+            "{model}: architecture \"mamba\" is not supported; supported: llama, qwen2, qwen3, exaone, exaone4, gemma, gemma2, gemma3, glm4, granite, mistral3, olmo2, phi3, seed_oss, smollm3"
+        )
     );
     let done = run(&["doctor", "--model", model, "--json"]);
     assert_eq!(done.code, Some(1));

@@ -94,7 +94,7 @@ fn a_profile_accounts_for_every_call() {
         for phase in phases {
             let counted = !matches!(
                 phase["phase"].as_str().unwrap(),
-                "embedding" | "norms" | "rope" | "kv write" | "swiglu"
+                "embedding" | "norms" | "rope" | "kv write" | "activation"
             );
             assert_eq!(
                 phase["gflops"].is_number() && phase["gigabytes_per_second"].is_number(),

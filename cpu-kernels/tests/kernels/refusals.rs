@@ -3,9 +3,9 @@
 use crate::ggml::Ggml;
 use crate::support::{FLOAT_ONLY, Format, Parameter, Rng, Stored, plain};
 use halfbyte_cpu_kernels::{
-    Affine, Error, Isa, Matrix, Parameters, RopeOrder, RopeTable, Weights, add_assign, gemm_f32, gemm_int8,
-    matvec_f32, matvec_int8, quantize_activations, rms_norm, rms_norm_quantize, rope, swiglu,
-    swiglu_quantize,
+    Activation, Affine, Error, Isa, Matrix, Parameters, RopeOrder, RopeTable, Weights, add_assign, gated,
+    gated_quantize, gemm_f32, gemm_int8, matvec_f32, matvec_int8, quantize_activations, rms_norm,
+    rms_norm_quantize, rope, soft_cap,
 };
 use halfbyte_q8::Activations;
 
@@ -153,8 +153,16 @@ fn row_kernels_check_every_size() {
         refusal(6, |y| rms_norm(ctx, &six, &[], 0.0, y)),
         "elements of x, rows of the length of weight: 6 is not a whole number of groups of 0"
     );
-    assert_eq!(refusal(6, |y| swiglu(ctx, &six, &five, y)), "up: expected 6 elements, got 5");
-    assert_eq!(refusal(5, |y| swiglu(ctx, &six, &six, y)), "y: expected 6 elements, got 5");
+    assert_eq!(
+        refusal(6, |y| gated(ctx, Activation::Silu, &six, &five, y)),
+        "up: expected 6 elements, got 5"
+    );
+    assert_eq!(refusal(5, |y| gated(ctx, Activation::Silu, &six, &six, y)), "y: expected 6 elements, got 5");
+    for cap in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        let expected =
+            format!("soft_cap does not support a cap of {cap}; supported: positive normal numbers");
+        assert_eq!(refusal(6, |y| soft_cap(ctx, y, cap)), expected);
+    }
     assert_eq!(refusal(6, |y| add_assign(ctx, y, &five)), "x: expected 6 elements, got 5");
 
     let mut table = RopeTable::new(vec![1.0, 0.1], RopeOrder::Halves);
@@ -202,11 +210,12 @@ fn fused_quantizers_check_what_their_parts_check() {
     assert_eq!(norm(65, 32), format!("{rows}: 65 is not a whole number of groups of 32"));
     assert_eq!(norm(0, 0), format!("{rows}: 0 is not a whole number of groups of 0"));
     assert_eq!(norm(66, 33), "columns of the activations: 33 is not a whole number of groups of 32");
-    let mut swiglu = |gate: usize, up: usize, rows: usize| {
-        swiglu_quantize(plain(), &vec![1.0; gate], &vec![1.0; up], rows, &mut x).unwrap_err().to_string()
+    let mut gated = |gate: usize, up: usize, rows: usize| {
+        let (gate, up) = (vec![1.0; gate], vec![1.0; up]);
+        gated_quantize(plain(), Activation::GeluTanh, &gate, &up, rows, &mut x).unwrap_err().to_string()
     };
-    assert_eq!(swiglu(64, 63, 2), "up: expected 64 elements, got 63");
-    assert_eq!(swiglu(64, 64, 3), "elements of gate, by rows: 64 is not a whole number of groups of 3");
-    assert_eq!(swiglu(66, 66, 2), "columns of the activations: 33 is not a whole number of groups of 32");
+    assert_eq!(gated(64, 63, 2), "up: expected 64 elements, got 63");
+    assert_eq!(gated(64, 64, 3), "elements of gate, by rows: 64 is not a whole number of groups of 3");
+    assert_eq!(gated(66, 66, 2), "columns of the activations: 33 is not a whole number of groups of 32");
     assert_eq!(x, before);
 }

@@ -1,11 +1,11 @@
-//! Norms, rope, SwiGLU, residual addition, softmax and the activation quantizer.
+//! Norms, rope, gated activations, residual addition, softmax and the activation quantizer.
 
 use crate::support::{
     Rng, U, assert_same, assert_within, everywhere, plain, property, relative, run, run_everywhere,
 };
 use halfbyte_cpu_kernels::{
-    Context, Isa, RopeOrder, RopeTable, add_assign, quantize_activations, reference, rms_norm,
-    rms_norm_quantize, rope, softmax, swiglu, swiglu_quantize,
+    Activation, Context, Isa, RopeOrder, RopeTable, add_assign, gated, gated_quantize, quantize_activations,
+    reference, rms_norm, rms_norm_quantize, rope, scale, soft_cap, softmax,
 };
 use halfbyte_q8::{Activations, Precision};
 use proptest::prelude::*;
@@ -90,36 +90,95 @@ fn rope_turns_known_pairs_by_known_angles() {
 }
 
 #[test]
-fn swiglu_is_within_the_bound_of_its_twin() {
+fn gated_activations_are_within_the_bound_of_their_twin() {
     property((any::<u64>(), 0usize..10_000), |(seed, n)| {
         let mut rng = Rng(seed);
-        let gate: Vec<f32> = (0..n).map(|_| rng.f32() * 87.3).collect();
         let up = rng.f32s(n, 4.0);
-        let y = run_everywhere(n, |ctx, y| swiglu(ctx, &gate, &up, y).unwrap());
-        for i in 0..n {
-            let want = reference::swiglu(gate[i], up[i]);
-            // 2^-149 is the spacing of what underflows.
-            assert_within(y[i], want, relative(10.0) * want.abs() + 2f64.powi(-149), "swiglu");
+        // The exponential ends at 87.3, which GELU's exponent reaches at a gate of 10.05.
+        for (activation, most) in [(Activation::Silu, 87.3), (Activation::GeluTanh, 10.0)] {
+            let gate: Vec<f32> = (0..n).map(|_| rng.f32() * most).collect();
+            let y = run_everywhere(n, |ctx, y| gated(ctx, activation, &gate, &up, y).unwrap());
+            for i in 0..n {
+                let want = reference::gated(activation, gate[i], up[i]);
+                let g = f64::from(gate[i]);
+                let exponent = match activation {
+                    Activation::GeluTanh => 1.596 * (g + 0.044_715 * g.powi(3)),
+                    _ => 0.0,
+                };
+                let bound = relative(10.0 - 4.0 * exponent.min(0.0));
+                // 2^-149 is the spacing of what underflows.
+                assert_within(y[i], want, bound * want.abs() + 2f64.powi(-149), "gated");
+            }
         }
     });
 }
 
 #[test]
-fn swiglu_at_the_ends() {
-    let one = |gate: f32| run_everywhere(1, |ctx, y| swiglu(ctx, &[gate], &[1.0], y).unwrap())[0];
-    assert_eq!(one(0.0), 0.0);
-    assert_within(one(1.0), 0.731_058_578_630_004_9, 10.0 * U, "silu(1)");
-    assert_eq!(one(100.0), 100.0);
-    assert_eq!(one(f32::MAX), f32::MAX);
-    assert_eq!(one(INF), INF);
-    // The exact values are below 1.1e-36: nothing grows again where the exponential ends.
-    for gate in [-87.4, -100.0, -1e10, -1e30, f32::MIN] {
-        assert_eq!(one(gate), 0.0, "silu({gate})");
+fn gated_activations_at_the_ends() {
+    let of = |activation: Activation, gate: f32| {
+        run_everywhere(1, |ctx, y| gated(ctx, activation, &[gate], &[1.0], y).unwrap())[0]
+    };
+    assert_within(of(Activation::Silu, 1.0), 0.731_058_578_630_004_9, 10.0 * U, "silu(1)");
+    assert_within(of(Activation::GeluTanh, 1.0), 0.841_191_990_608_276_8, 10.0 * U, "gelu(1)");
+    assert_within(of(Activation::GeluTanh, -1.0), -0.158_808_009_391_723_24, 17.0 * U, "gelu(-1)");
+    for activation in [Activation::Silu, Activation::GeluTanh] {
+        let one = |gate: f32| of(activation, gate);
+        assert_eq!(one(0.0), 0.0);
+        assert_eq!(one(100.0), 100.0);
+        assert_eq!(one(f32::MAX), f32::MAX);
+        assert_eq!(one(INF), INF);
+        // The exact values are below 1.1e-36: nothing grows again where the exponential ends.
+        for gate in [-87.4, -100.0, -1e10, -1e30, f32::MIN] {
+            assert_eq!(one(gate), 0.0, "{activation:?}({gate})");
+        }
+        assert!(one(-INF).is_nan());
+        assert!(one(NAN).is_nan());
+        let up_nan = run_everywhere(2, |ctx, y| gated(ctx, activation, &[1.0, 0.0], &[NAN, 1.0], y).unwrap());
+        assert!(up_nan[0].is_nan() && up_nan[1] == 0.0);
     }
-    assert!(one(-INF).is_nan());
-    assert!(one(NAN).is_nan());
-    let up_nan = run_everywhere(2, |ctx, y| swiglu(ctx, &[1.0, 0.0], &[NAN, 1.0], y).unwrap());
-    assert!(up_nan[0].is_nan() && up_nan[1] == 0.0);
+}
+
+#[test]
+fn soft_caps_are_within_the_bound_of_their_twin() {
+    property((any::<u64>(), 0usize..10_000, 0.1f32..100.0), |(seed, n, cap)| {
+        let x = Rng(seed).f32s(n, 200.0);
+        let y = run_everywhere(n, |ctx, y| {
+            y.copy_from_slice(&x);
+            soft_cap(ctx, y, cap).unwrap();
+        });
+        for (&x, &y) in x.iter().zip(&y) {
+            let want = reference::soft_cap(x, cap);
+            assert_within(y, want, relative(7.0) * want.abs() + 2f64.powi(-149), "soft_cap");
+        }
+    });
+    let ends = run_everywhere(5, |ctx, y| {
+        y.copy_from_slice(&[0.0, INF, -INF, NAN, 1e30]);
+        soft_cap(ctx, y, 30.0).unwrap();
+    });
+    assert_eq!(ends[..3], [0.0, 30.0, -30.0]);
+    assert!(ends[3].is_nan() && ends[4] == 30.0);
+}
+
+#[test]
+fn scaling_rounds_each_product_once() {
+    let x = Rng(5).f32s(5000, 4.0);
+    let y = run_everywhere(x.len(), |ctx, y| {
+        y.copy_from_slice(&x);
+        scale(ctx, y, 0.22);
+    });
+    assert!(x.iter().zip(&y).all(|(x, y)| x * 0.22 == *y));
+}
+
+#[test]
+fn a_magnitude_stretches_what_turns() {
+    let mut table = RopeTable::new(vec![1.0], RopeOrder::Halves).with_magnitude(1.25);
+    table.extend_to(2);
+    let y = run_everywhere(3, |ctx, y| {
+        y.copy_from_slice(&[1.0, 0.0, 9.0]);
+        rope(ctx, y, 1, 3, &table, 1).unwrap();
+    });
+    let [cos, sin] = [0.540_302_305_868_139_7_f64, 0.841_470_984_807_896_5].map(|v| (1.25 * v) as f32);
+    assert_eq!(y, [cos, sin, 9.0]);
 }
 
 #[test]
@@ -268,12 +327,14 @@ fn fused_quantizers_give_the_bits_of_their_parts() {
         let norm = run(plain(), x.len(), |ctx, y| rms_norm(ctx, &x, &weight, 1e-5, y).unwrap());
         want.quantize(&norm, rows, cols).unwrap();
         assert_quantized(&want, |ctx, got| rms_norm_quantize(ctx, &x, &weight, 1e-5, got).unwrap());
-        let hidden = run(plain(), x.len(), |ctx, y| swiglu(ctx, &x, &up, y).unwrap());
-        want.quantize(&hidden, rows, cols).unwrap();
-        // No rows have no width.
-        let cols = if rows == 0 { 0 } else { cols };
-        want.resize(rows, cols).unwrap();
-        assert_quantized(&want, |ctx, got| swiglu_quantize(ctx, &x, &up, rows, got).unwrap());
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            let hidden = run(plain(), x.len(), |ctx, y| gated(ctx, activation, &x, &up, y).unwrap());
+            want.quantize(&hidden, rows, cols).unwrap();
+            // No rows have no width.
+            let cols = if rows == 0 { 0 } else { cols };
+            want.resize(rows, cols).unwrap();
+            assert_quantized(&want, |ctx, got| gated_quantize(ctx, activation, &x, &up, rows, got).unwrap());
+        }
     });
 }
 

@@ -1,25 +1,25 @@
-//! Llama 2 and 3, SmolLM2, and others that were converted to it.
+//! Llama 2 and 3, SmolLM2, Mistral 7B, and others that were converted to it.
 
 use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::Metadata;
 
-use super::{Architecture, Reader, experts};
-use crate::model::{Description, Error, Gating};
+use super::{Architecture, Layout, Reader, experts};
+use crate::model::{Description, Error, Gating, Mixer};
 use crate::source::{self, Object};
 
 pub(super) const LLAMA: Architecture = Architecture {
     name: "llama",
-    model_type: "llama",
+    model_types: &["llama", "mistral"],
     rope_order: RopeOrder::Adjacent,
     modules: &MODULES,
-    configure,
+    configure: configure_llama,
     describe,
+    ..Architecture::USUAL
 };
 
 /// Mixtral, which GGUF files know as llama.
 pub(super) const MIXTRAL: Architecture = Architecture {
-    name: "llama",
-    model_type: "mixtral",
+    model_types: &["mixtral"],
     modules: &MIXTRAL_MODULES,
     configure: experts::configure,
     ..LLAMA
@@ -56,27 +56,41 @@ pub(super) const MODULES: [(&str, &str); 9] = [
 
 /// Refuses activations other than SiLU, and sliding windows.
 pub(super) fn configure(config: &Object, _: &mut Metadata) -> Result<(), source::Error> {
-    if config.opt_str("hidden_act")?.is_some_and(|name| name != "silu") {
-        return Err(config.unsupported("hidden_act", "silu"));
-    }
+    require_silu(config)?;
     if config.opt_bool("use_sliding_window")? == Some(true) {
         return Err(config.unsupported("use_sliding_window", "false"));
     }
-    // In Mistral's files a window is in use where it is named.
+    Ok(())
+}
+
+/// Refuses activations other than SiLU.
+pub(super) fn require_silu(config: &Object) -> Result<(), source::Error> {
+    for field in ["hidden_act", "activation_function"] {
+        if config.opt_str(field)?.is_some_and(|name| name != "silu") {
+            return Err(config.unsupported(field, "silu"));
+        }
+    }
+    Ok(())
+}
+
+fn configure_llama(config: &Object, metadata: &mut Metadata) -> Result<(), source::Error> {
+    configure(config, metadata)?;
+    // Mistral's files name a window where all layers have one; Llama's have none.
     if config.opt_str("model_type")? == Some("mistral")
-        && let (Some(window), Some(context)) =
-            (config.opt_u32("sliding_window")?, config.opt_u32("max_position_embeddings")?)
-        && window < context
+        && let Some(window) = config.opt_u32("sliding_window")?
     {
-        return Err(config.unsupported("sliding_window", "null, or a window as long as the context"));
+        metadata.set("llama.attention.sliding_window", window);
     }
     Ok(())
 }
 
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
-    if reader.has_experts()? {
-        // Mixtral.
-        return reader.experts(Gating::SoftmaxOfChosen, |_, _, _, _| Ok(()));
-    }
-    reader.dense(|_, _, _, _| Ok(()))
+    let window = reader.window(0)?;
+    // Mixtral's layers are Llama's with experts.
+    let layout = Layout { experts: Some(Gating::SoftmaxOfChosen), ..Layout::LLAMA };
+    reader.dense(layout, |_, _, _, layer| {
+        let Mixer::Attention(attention) = &mut layer.mixer;
+        attention.window = window;
+        Ok(())
+    })
 }

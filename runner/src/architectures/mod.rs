@@ -4,71 +4,138 @@
 //! [`Description`]. Adding one whose parts exist is a file here and a line in [`ALL`]; `docs/add-an-architecture.md` goes
 //! through it.
 
+mod exaone;
+mod exaone4;
 mod experts;
+mod gemma;
+mod gemma2;
+mod gemma3;
+mod glm4;
+mod granite;
 mod llama;
+mod mistral3;
+mod olmo2;
+mod phi3;
 mod qwen2;
 mod qwen2moe;
 mod qwen3;
 mod qwen3moe;
 mod reader;
+mod rope;
+mod seed_oss;
+mod smollm3;
 
 use halfbyte_cpu_kernels::RopeOrder;
-use halfbyte_gguf::Metadata;
+use halfbyte_gguf::{Array, Metadata, Value};
 
 use crate::model::{Description, Error};
 use crate::source::{self, Object, Source};
+use reader::Layout;
 pub(crate) use reader::Reader;
 
 /// Every architecture.
-const ALL: [&Architecture; 6] =
-    [&llama::LLAMA, &llama::MIXTRAL, &qwen2::QWEN2, &qwen2moe::QWEN2MOE, &qwen3::QWEN3, &qwen3moe::QWEN3MOE];
+const ALL: [&Architecture; 18] = [
+    &llama::LLAMA,
+    &llama::MIXTRAL,
+    &qwen2::QWEN2,
+    &qwen2moe::QWEN2MOE,
+    &qwen3::QWEN3,
+    &qwen3moe::QWEN3MOE,
+    &exaone::EXAONE,
+    &exaone4::EXAONE4,
+    &gemma::GEMMA,
+    &gemma2::GEMMA2,
+    &gemma3::GEMMA3,
+    &glm4::GLM4,
+    &granite::GRANITE,
+    &mistral3::MISTRAL3,
+    &olmo2::OLMO2,
+    &phi3::PHI3,
+    &seed_oss::SEED_OSS,
+    &smollm3::SMOLLM3,
+];
 
 /// What there is to know of an architecture.
 #[derive(Debug)]
 pub(crate) struct Architecture {
     /// The value of `general.architecture` in GGUF files.
     pub(crate) name: &'static str,
-    /// The value of `model_type` in `config.json`.
-    pub(crate) model_type: &'static str,
-    /// Which elements of a head GGUF files have side by side for rotation. Hugging Face's checkpoints have
-    /// [`RopeOrder::Halves`] always.
+    /// The values of `model_type` in `config.json`.
+    pub(crate) model_types: &'static [&'static str],
+    /// Which elements of a head GGUF files have side by side for rotation.
     pub(crate) rope_order: RopeOrder,
+    /// The same of Hugging Face's checkpoints.
+    pub(crate) directory_rope_order: RopeOrder,
+    /// What checkpoints call the modules that are not in a layer, and the layers.
+    pub(crate) roots: Roots,
     /// Modules of a layer as Hugging Face's checkpoints call them, and as GGUF files do; `*` stands for a number.
     pub(crate) modules: &'static [(&'static str, &'static str)],
+    /// Fields of `config.json` that may be missing, and what they are then.
+    pub(crate) defaults: &'static [(&'static str, u32)],
+    /// The part of a head that rotates where `config.json` does not say it.
+    pub(crate) partial_rotary: f64,
+    /// Whether layers with a window have rotations of their own, which are not scaled.
+    pub(crate) plain_in_windows: bool,
+    /// What has to be added to the weights of norms in checkpoints; GGUF files have the sum.
+    pub(crate) stored_norm_offset: f32,
     /// Checks what is particular to it in `config.json`, and adds it to the metadata.
     pub(crate) configure: fn(&Object, &mut Metadata) -> Result<(), source::Error>,
     /// Makes the description from GGUF's metadata and tensor names.
     pub(crate) describe: fn(&Reader<'_>) -> Result<Description, Error>,
 }
 
+/// What checkpoints call the modules that are not in a layer, and the layers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Roots {
+    /// The embedding.
+    pub(crate) embedding: &'static str,
+    /// The last norm.
+    pub(crate) norm: &'static str,
+    /// What stands before a layer's number.
+    pub(crate) layers: &'static str,
+}
+
 impl Architecture {
+    /// What most architectures have.
+    const USUAL: Self = Self {
+        name: "",
+        model_types: &[],
+        rope_order: RopeOrder::Halves,
+        directory_rope_order: RopeOrder::Halves,
+        roots: Roots { embedding: "model.embed_tokens", norm: "model.norm", layers: "model.layers." },
+        modules: &[],
+        defaults: &[],
+        partial_rotary: 1.0,
+        plain_in_windows: false,
+        stored_norm_offset: 0.0,
+        configure: |_, _| Ok(()),
+        describe: |reader| reader.dense(Layout::LLAMA, |_, _, _, _| Ok(())),
+    };
+
     /// The architecture with this `general.architecture`.
     fn by_name(name: &str) -> Result<&'static Self, Error> {
         ALL.into_iter().find(|architecture| architecture.name == name).ok_or_else(|| Error::Architecture {
             got: name.chars().take(64).collect(),
-            supported: names(|architecture| architecture.name),
+            supported: names().join(", "),
         })
     }
 
     /// The architecture with this `model_type`, or the names of all that there are.
     pub(crate) fn by_model_type(model_type: Option<&str>) -> Result<&'static Self, String> {
-        // Mistral's models are Llama's with a window, which `configure` refuses where it is used.
-        let model_type = model_type.map(|name| if name == "mistral" { "llama" } else { name });
-        let found = ALL.into_iter().find(|architecture| Some(architecture.model_type) == model_type);
-        found.ok_or_else(|| names(|architecture| architecture.model_type))
+        let is_it = |known: &&Self| model_type.is_some_and(|name| known.model_types.contains(&name));
+        ALL.into_iter().find(is_it).ok_or_else(|| ALL.map(|known| known.model_types.join(", ")).join(", "))
     }
 
     /// GGUF's name of the tensor that a checkpoint calls `name`, if the architecture has it.
     pub(crate) fn gguf_name(&self, name: &str) -> Option<String> {
-        match name {
-            "model.embed_tokens.weight" => return Some("token_embd.weight".to_owned()),
-            "model.norm.weight" => return Some("output_norm.weight".to_owned()),
-            "lm_head.weight" => return Some("output.weight".to_owned()),
-            _ => {}
+        let (module, kind) = name.rsplit_once('.')?;
+        let root =
+            [(self.roots.embedding, "token_embd"), (self.roots.norm, "output_norm"), ("lm_head", "output")];
+        if let Some((_, known)) = root.iter().find(|(theirs, _)| *theirs == module) {
+            return (kind == "weight").then(|| format!("{known}.weight"));
         }
-        let (layer, rest) = name.strip_prefix("model.layers.")?.split_once('.')?;
+        let (layer, module) = module.strip_prefix(self.roots.layers)?.split_once('.')?;
         let number = Some(layer).filter(|layer| is_number(layer))?;
-        let (module, kind) = rest.rsplit_once('.')?;
         let part = self.modules.iter().find_map(|&(theirs, ours)| match theirs.split_once('*') {
             None => (theirs == module).then(|| ours.to_owned()),
             Some((before, after)) => {
@@ -85,11 +152,57 @@ fn is_number(text: &str) -> bool {
     text.parse().is_ok_and(|n: u32| n.to_string() == text)
 }
 
-/// One name of every architecture, for messages.
-fn names(name: impl Fn(&Architecture) -> &'static str) -> String {
-    let mut names = ALL.map(name).to_vec();
+/// GGUF's names of all architectures, each once.
+fn names() -> Vec<&'static str> {
+    let mut names = ALL.map(|architecture| architecture.name).to_vec();
     names.dedup();
-    names.join(", ")
+    names
+}
+
+/// Sets the window of `config.json` and the layers that have it: by the type of each layer, by a pattern, or by the
+/// distance of those without one, which is `distance` where the file has nothing else. `window` is the window of files
+/// that do not name one; `null` stands for none.
+fn set_windows(
+    config: &Object,
+    metadata: &mut Metadata,
+    prefix: &str,
+    distance: u32,
+    window: Option<u32>,
+) -> Result<(), source::Error> {
+    const WINDOWED: &str = "sliding_attention";
+    let window = if config.has("sliding_window") { config.opt_u32("sliding_window")? } else { window };
+    let Some(window) = window.filter(|&window| window > 0) else {
+        metadata.set(format!("{prefix}.attention.sliding_window"), 0_u32);
+        return Ok(());
+    };
+    let n_layers = config.u32("num_hidden_layers")? as usize;
+    let field = "sliding_window_pattern";
+    let layers: Vec<bool> = if let Some(types) = config.opt_strings("layer_types")? {
+        if let Some(other) = types.iter().find(|ty| **ty != WINDOWED && **ty != "full_attention") {
+            let supported = format!("{WINDOWED}, full_attention, and one is {}", halfbyte_gguf::quote(other));
+            return Err(config.unsupported("layer_types", supported));
+        }
+        if types.len() != n_layers {
+            return Err(config.wrong("layer_types", format!("a list of num_hidden_layers, {n_layers}")));
+        }
+        types.iter().map(|ty| *ty == WINDOWED).collect()
+    } else if config.get(field).is_some_and(serde_json::Value::is_string) {
+        let pattern = config.opt_str(field)?.unwrap_or_default();
+        if pattern.is_empty() || pattern.bytes().any(|b| b != b'L' && b != b'G') {
+            return Err(config.wrong(field, "a number, or letters L and G"));
+        }
+        pattern.bytes().cycle().take(n_layers).map(|b| b == b'L').collect()
+    } else {
+        let older = config.opt_u32("_sliding_window_pattern")?;
+        let distance = config.opt_u32(field)?.or(older).unwrap_or(distance);
+        if distance == 0 {
+            return Err(config.wrong(field, "at least 1"));
+        }
+        (1..=n_layers).map(|i| !i.is_multiple_of(distance as usize)).collect()
+    };
+    metadata.set(format!("{prefix}.attention.sliding_window"), window);
+    metadata.set(format!("{prefix}.attention.sliding_window_pattern"), Value::Array(Array::Bool(layers)));
+    Ok(())
 }
 
 /// The description of the model in `source`.

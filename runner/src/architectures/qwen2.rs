@@ -2,21 +2,21 @@
 
 use halfbyte_cpu_kernels::RopeOrder;
 
-use super::{Architecture, Reader, llama};
+use super::{Architecture, Layout, Reader, llama};
 use crate::model::{Description, Error, Layer, Mixer};
 
 pub(super) const QWEN2: Architecture = Architecture {
     name: "qwen2",
-    model_type: "qwen2",
+    model_types: &["qwen2"],
     rope_order: RopeOrder::Halves,
     modules: &llama::MODULES,
     configure: llama::configure,
     describe,
+    ..Architecture::USUAL
 };
 
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
-    reader.refuse_experts()?;
-    reader.dense(|_, description, i, layer| {
+    reader.dense(Layout::LLAMA, |_, description, i, layer| {
         add_biases(description, i, layer);
         Ok(())
     })

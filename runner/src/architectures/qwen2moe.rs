@@ -2,20 +2,22 @@
 
 use halfbyte_cpu_kernels::RopeOrder;
 
-use super::{Architecture, Reader, experts, qwen2};
+use super::{Architecture, Layout, Reader, experts, qwen2};
 use crate::model::{Description, Error, Gating};
 
 pub(super) const QWEN2MOE: Architecture = Architecture {
     name: "qwen2moe",
-    model_type: "qwen2_moe",
+    model_types: &["qwen2_moe"],
     rope_order: RopeOrder::Halves,
     modules: &experts::MODULES,
     configure: experts::configure,
     describe,
+    ..Architecture::USUAL
 };
 
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
-    reader.experts(Gating::Softmax, |_, description, i, layer| {
+    let layout = Layout { experts: Some(Gating::Softmax), ..Layout::LLAMA };
+    reader.dense(layout, |_, description, i, layer| {
         qwen2::add_biases(description, i, layer);
         Ok(())
     })

@@ -2,12 +2,12 @@
 
 use halfbyte_cpu_kernels::RopeOrder;
 
-use super::{Architecture, Reader, llama};
+use super::{Architecture, Layout, Reader, llama};
 use crate::model::{Description, Error, Layer, Mixer};
 
 pub(super) const QWEN3: Architecture = Architecture {
     name: "qwen3",
-    model_type: "qwen3",
+    model_types: &["qwen3"],
     rope_order: RopeOrder::Halves,
     modules: &[
         ("input_layernorm", "attn_norm"),
@@ -24,11 +24,11 @@ pub(super) const QWEN3: Architecture = Architecture {
     ],
     configure: llama::configure,
     describe,
+    ..Architecture::USUAL
 };
 
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
-    reader.refuse_experts()?;
-    reader.dense(add_head_norms)
+    reader.dense(Layout::LLAMA, add_head_norms)
 }
 
 /// Norms over every head of queries and keys.
@@ -39,9 +39,6 @@ pub(super) fn add_head_norms(
     layer: &mut Layer,
 ) -> Result<(), Error> {
     let Mixer::Attention(attention) = &mut layer.mixer;
-    attention.head_norms = Some([
-        reader.norm(description, format!("blk.{i}.attn_q_norm.weight"), attention.head_dim)?,
-        reader.norm(description, format!("blk.{i}.attn_k_norm.weight"), attention.head_dim)?,
-    ]);
+    attention.head_norms = Some(reader.head_norms(description, i, attention.head_dim)?);
     Ok(())
 }

@@ -1,12 +1,13 @@
 //! Metadata under an architecture's prefix, and the parts that most descriptions have.
 
-use halfbyte_cpu_kernels::RopeTable;
-use halfbyte_gguf::{Metadata, Value};
+use std::num::NonZero;
+
+use halfbyte_gguf::{Array, Metadata, Value};
 
 use super::Architecture;
 use crate::model::{
     Activation, Attention, Dense, Description, Error, Experts, FeedForward, Gating, Layer, Linear, Mixer,
-    Norm, Rope, RopeId, SharedExpert, VectorId, vector,
+    Norm, SharedExpert, VectorId,
 };
 use crate::source::Source;
 
@@ -15,9 +16,38 @@ const LIMIT: u32 = 1 << 20;
 
 /// Reads a model's metadata.
 pub(crate) struct Reader<'a> {
-    source: &'a dyn Source,
-    metadata: &'a Metadata,
-    architecture: &'static Architecture,
+    pub(super) source: &'a dyn Source,
+    pub(super) metadata: &'a Metadata,
+    pub(super) architecture: &'static Architecture,
+}
+
+/// What the layers of dense architectures differ in most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    /// Whether there is a norm before each half of a layer.
+    pub(super) before: bool,
+    /// Whether there is a norm after each half of a layer.
+    pub(super) after: bool,
+    /// The name of the norm before the feed-forward network.
+    pub(super) feed_forward_norm: &'static str,
+    /// Whether the tensor `ffn_up` has the rows of the gate before its own.
+    pub(super) gate_in_up: bool,
+    /// The activation of the feed-forward network.
+    pub(super) activation: Activation,
+    /// How experts are weighed, if layers with a router may have them.
+    pub(super) experts: Option<Gating>,
+}
+
+impl Layout {
+    /// Llama's: a norm before each half, SiLU.
+    pub(super) const LLAMA: Self = Self {
+        before: true,
+        after: false,
+        feed_forward_norm: "ffn_norm",
+        gate_in_up: false,
+        activation: Activation::Silu,
+        experts: None,
+    };
 }
 
 /// Heads of an attention layer.
@@ -34,42 +64,59 @@ impl<'a> Reader<'a> {
     }
 
     /// The key `name` with the architecture's prefix.
-    fn key(&self, name: &str) -> String {
+    pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.architecture.name)
     }
 
     /// A size: at least 1 and no more than anyone could mean.
-    fn size(&self, name: &str) -> Result<usize, Error> {
+    pub(super) fn size(&self, name: &str) -> Result<usize, Error> {
         let key = self.key(name);
         let value = self.metadata.u32(&key)?;
         check_size(key, value)
     }
 
-    fn opt_size(&self, name: &str) -> Result<Option<usize>, Error> {
+    pub(super) fn opt_size(&self, name: &str) -> Result<Option<usize>, Error> {
         let key = self.key(name);
         self.metadata.opt_u32(&key)?.map(|v| check_size(key, v)).transpose()
     }
 
-    fn positive(&self, name: &str, default: Option<f32>) -> Result<f32, Error> {
+    pub(super) fn positive(&self, name: &str, default: Option<f32>) -> Result<f32, Error> {
         let key = self.key(name);
         let value = match (self.metadata.opt_f32(&key)?, default) {
             (Some(v), _) | (None, Some(v)) => v,
             (None, None) => self.metadata.f32(&key)?,
         };
-        if value > 0.0 {
+        if value > 0.0 && value.is_finite() {
             Ok(value)
         } else {
             Err(Error::Hyperparameter { key, got: value.to_string(), expected: "a positive number".into() })
         }
     }
 
-    /// Whether the model has experts.
-    pub(super) fn has_experts(&self) -> Result<bool, Error> {
-        Ok(self.metadata.opt_u32(&self.key("expert_count"))?.is_some_and(|n| n > 0))
+    /// A positive number, if the file has it.
+    pub(super) fn opt_positive(&self, name: &str) -> Result<Option<f32>, Error> {
+        match self.metadata.get(&self.key(name)) {
+            Some(_) => self.positive(name, None).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// A positive number, if the file has it and it is not 0, which stands for none.
+    pub(super) fn opt_scale(&self, name: &str) -> Result<Option<f32>, Error> {
+        if self.metadata.opt_f32(&self.key(name))? == Some(0.0) { Ok(None) } else { self.opt_positive(name) }
+    }
+
+    /// Refuses files with the key `name`; supported are `supported`.
+    pub(super) fn refuse(&self, name: &str, supported: &'static str) -> Result<(), Error> {
+        let key = self.key(name);
+        match self.metadata.get(&key) {
+            Some(_) => Err(Error::Feature { key, got: "a value".to_owned(), supported }),
+            None => Ok(()),
+        }
     }
 
     /// Refuses models that have experts.
-    pub(super) fn refuse_experts(&self) -> Result<(), Error> {
+    fn refuse_experts(&self) -> Result<(), Error> {
         let key = self.key("expert_count");
         match self.metadata.opt_u32(&key)?.filter(|&n| n > 0) {
             Some(experts) => {
@@ -90,37 +137,29 @@ impl<'a> Reader<'a> {
         Ok(Norm { weight: description.add_vector(name, len), eps })
     }
 
-    /// A model of layers with attention and a gated feed-forward network, a norm before each: Llama's layout. `finish`
-    /// completes each layer with what is particular to the architecture.
+    /// The norms over each head of the queries and of the keys of layer `i`.
+    pub(super) fn head_norms(
+        &self,
+        description: &mut Description,
+        i: usize,
+        head_dim: usize,
+    ) -> Result<[Norm; 2], Error> {
+        Ok([
+            self.norm(description, format!("blk.{i}.attn_q_norm.weight"), head_dim)?,
+            self.norm(description, format!("blk.{i}.attn_k_norm.weight"), head_dim)?,
+        ])
+    }
+
+    /// A model of layers with attention and a gated feed-forward network. `finish` completes each layer with what is
+    /// particular to the architecture.
     pub(super) fn dense(
         &self,
-        finish: impl FnMut(&Self, &mut Description, usize, &mut Layer) -> Result<(), Error>,
-    ) -> Result<Description, Error> {
-        let hidden = self.size("feed_forward_length")?;
-        self.layers(finish, |d, i| Ok(FeedForward::Dense(Self::dense_network(d, i, hidden))))
-    }
-
-    /// The same with a mixture of experts in every layer that has a router.
-    pub(super) fn experts(
-        &self,
-        gating: Gating,
-        finish: impl FnMut(&Self, &mut Description, usize, &mut Layer) -> Result<(), Error>,
-    ) -> Result<Description, Error> {
-        self.layers(finish, |d, i| {
-            if self.source.opt_tensor(&format!("blk.{i}.ffn_gate_inp.weight")).is_some() {
-                Ok(FeedForward::Experts(self.mixture(d, i, gating)?))
-            } else {
-                Ok(FeedForward::Dense(Self::dense_network(d, i, self.size("feed_forward_length")?)))
-            }
-        })
-    }
-
-    /// A model of layers with attention, whose feed-forward networks come from `feed_forward`.
-    fn layers(
-        &self,
+        layout: Layout,
         mut finish: impl FnMut(&Self, &mut Description, usize, &mut Layer) -> Result<(), Error>,
-        feed_forward: impl Fn(&mut Description, usize) -> Result<FeedForward, Error>,
     ) -> Result<Description, Error> {
+        if layout.experts.is_none() {
+            self.refuse_experts()?;
+        }
         let width = self.size("embedding_length")?;
         let heads = self.heads(width)?;
         let n_vocab = match self.source.opt_tensor("token_embd.weight") {
@@ -133,7 +172,9 @@ impl<'a> Reader<'a> {
         d.norm = self.norm(&mut d, "output_norm.weight", width)?;
         let rope = self.rope(&mut d, heads.head_dim)?;
         for i in 0..n_layers {
-            let mut layer = self.layer(&mut d, i, heads, rope, &feed_forward)?;
+            let mut layer = self.layer(&mut d, i, heads, layout)?;
+            let Mixer::Attention(attention) = &mut layer.mixer;
+            attention.rope = Some(rope);
             finish(self, &mut d, i, &mut layer)?;
             d.layers.push(layer);
         }
@@ -141,6 +182,52 @@ impl<'a> Reader<'a> {
             d.output = d.add_matrix("output.weight", n_vocab, width);
         }
         Ok(d)
+    }
+
+    /// How many layers there are.
+    pub(super) fn n_layers(&self) -> Result<usize, Error> {
+        self.size("block_count")
+    }
+
+    /// Positions that layers with a window see: what the file says, else `default`; 0 stands for no window.
+    pub(super) fn window(&self, default: u32) -> Result<Option<NonZero<usize>>, Error> {
+        let window = self.metadata.opt_u32(&self.key("attention.sliding_window"))?;
+        Ok(NonZero::new(window.unwrap_or(default) as usize))
+    }
+
+    /// Whether each layer has the window: what the file says, layer by layer or as the distance of those without one,
+    /// else those whose number plus 1 is no multiple of `distance`.
+    pub(super) fn windowed(&self, distance: u32) -> Result<Vec<bool>, Error> {
+        let key = self.key("attention.sliding_window_pattern");
+        let n_layers = self.n_layers()?;
+        if let Some(layers) = self.flags("attention.sliding_window_pattern", n_layers)? {
+            return Ok(layers);
+        }
+        let distance = match self.metadata.get(&key) {
+            Some(Value::Array(_)) | None => distance,
+            Some(_) => self.metadata.u32(&key)?,
+        } as usize;
+        Ok((0..n_layers).map(|i| distance == 0 || (i + 1) % distance != 0).collect())
+    }
+
+    /// One flag a layer, if the file has a list of them under `name`.
+    pub(super) fn flags(&self, name: &str, n_layers: usize) -> Result<Option<Vec<bool>>, Error> {
+        let key = self.key(name);
+        let list = match self.metadata.get(&key) {
+            Some(Value::Array(Array::Bool(list))) => list.clone(),
+            Some(Value::Array(array)) => {
+                let (got, expected) =
+                    (format!("a list of {}", array.element_type()), "a list of bool".into());
+                return Err(Error::Hyperparameter { key, got, expected });
+            }
+            _ => return Ok(None),
+        };
+        if list.len() < n_layers {
+            let (got, expected) =
+                (format!("a list of {}", list.len()), format!("one flag for each of {n_layers} layers"));
+            return Err(Error::Hyperparameter { key, got, expected });
+        }
+        Ok(Some(list))
     }
 
     /// The heads of every layer, their sizes checked against the width.
@@ -167,24 +254,30 @@ impl<'a> Reader<'a> {
         Ok(Heads { n_heads, n_kv_heads, head_dim })
     }
 
-    fn layer(
-        &self,
-        d: &mut Description,
-        i: usize,
-        heads: Heads,
-        rope: RopeId,
-        feed_forward: impl Fn(&mut Description, usize) -> Result<FeedForward, Error>,
-    ) -> Result<Layer, Error> {
+    fn layer(&self, d: &mut Description, i: usize, heads: Heads, layout: Layout) -> Result<Layer, Error> {
         let Heads { n_heads, n_kv_heads, head_dim } = heads;
         let (width, q_width, kv_width) = (d.width, n_heads * head_dim, n_kv_heads * head_dim);
-        let name = |part: &str| format!("blk.{i}.{part}.weight");
-        let mixer_norm = Some(self.norm(d, name("attn_norm"), width)?);
-        let q = self.linear(d, i, "attn_q", q_width, width);
-        let k = self.linear(d, i, "attn_k", kv_width, width);
-        let v = self.linear(d, i, "attn_v", kv_width, width);
-        let output = plain(d, name("attn_output"), width, q_width);
-        let feed_forward_norm = Some(self.norm(d, name("ffn_norm"), width)?);
-        let feed_forward = feed_forward(d, i)?;
+        let norm = |d: &mut Description, wanted: bool, part: &str| {
+            wanted.then(|| self.norm(d, format!("blk.{i}.{part}.weight"), width)).transpose()
+        };
+        let mixer_norm = norm(d, layout.before, "attn_norm")?;
+        let fused = self.source.opt_tensor(&format!("blk.{i}.attn_qkv.weight")).is_some();
+        let [q, k, v] = if fused {
+            let rows = [0, q_width, q_width + kv_width, q_width + 2 * kv_width];
+            self.stacked(d, i, "attn_qkv", rows, width)
+        } else {
+            [("attn_q", q_width), ("attn_k", kv_width), ("attn_v", kv_width)]
+                .map(|(part, rows)| self.linear(d, i, part, rows, width))
+        };
+        let output = self.linear(d, i, "attn_output", width, q_width);
+        let after_mixer = norm(d, layout.after, "post_attention_norm")?;
+        let feed_forward_norm = norm(d, layout.before, layout.feed_forward_norm)?;
+        let has_router = self.source.opt_tensor(&format!("blk.{i}.ffn_gate_inp.weight")).is_some();
+        let feed_forward = match layout.experts.filter(|_| has_router) {
+            Some(gating) => FeedForward::Experts(self.mixture(d, i, layout.activation, gating)?),
+            None => FeedForward::Dense(self.dense_network(d, i, layout)?),
+        };
+        let after_feed_forward = norm(d, layout.after, "post_ffw_norm")?;
         let attention = Attention {
             n_heads,
             n_kv_heads,
@@ -194,42 +287,44 @@ impl<'a> Reader<'a> {
             v,
             output,
             head_norms: None,
-            rope: Some(rope),
+            rope: None,
             window: None,
             scale: 1.0 / (head_dim as f32).sqrt(),
             soft_cap: None,
             sinks: None,
+            temperature: None,
         };
         Ok(Layer {
             mixer_norm,
             mixer: Mixer::Attention(attention),
-            after_mixer: None,
+            after_mixer,
             feed_forward_norm,
             feed_forward,
-            after_feed_forward: None,
+            after_feed_forward,
         })
     }
 
     /// The feed-forward network of layer `i`.
-    fn dense_network(d: &mut Description, i: usize, hidden: usize) -> Dense {
-        Self::network(d, hidden, |part| format!("blk.{i}.ffn_{part}.weight"))
-    }
-
-    /// A network with a matrix of its own for each part.
-    fn network(d: &mut Description, hidden: usize, name: impl Fn(&str) -> String) -> Dense {
-        let width = d.width;
-        Dense {
-            gate: plain(d, name("gate"), hidden, width),
-            up: plain(d, name("up"), hidden, width),
-            down: plain(d, name("down"), width, hidden),
-            activation: Activation::Silu,
-            width: hidden,
-        }
+    fn dense_network(&self, d: &mut Description, i: usize, layout: Layout) -> Result<Dense, Error> {
+        let (width, hidden) = (d.width, self.size("feed_forward_length")?);
+        let [gate, up] = if layout.gate_in_up {
+            self.stacked(d, i, "ffn_up", [0, hidden, 2 * hidden], width)
+        } else {
+            ["ffn_gate", "ffn_up"].map(|part| self.linear(d, i, part, hidden, width))
+        };
+        let down = self.linear(d, i, "ffn_down", width, hidden);
+        Ok(Dense { gate, up, down, activation: layout.activation, width: hidden })
     }
 
     /// The experts of layer `i`, stacked in one tensor for each part or each in a tensor of its own, and the shared expert if
     /// the layer has one.
-    fn mixture(&self, d: &mut Description, i: usize, gating: Gating) -> Result<Experts, Error> {
+    fn mixture(
+        &self,
+        d: &mut Description,
+        i: usize,
+        activation: Activation,
+        gating: Gating,
+    ) -> Result<Experts, Error> {
         let n = self.size("expert_count")?;
         let chosen = self.size("expert_used_count")?;
         if chosen > n {
@@ -252,14 +347,14 @@ impl<'a> Reader<'a> {
         let is_stacked = self.source.opt_tensor(&format!("blk.{i}.ffn_down_exps.weight")).is_some();
         let expert = |d: &mut Description, e: usize| {
             if !is_stacked {
-                return Self::network(d, hidden, |part| format!("blk.{i}.ffn_{part}.{e}.weight"));
+                return network(d, (hidden, activation), |part| format!("blk.{i}.ffn_{part}.{e}.weight"));
             }
             let mut part = |part: &str, rows: usize, cols: usize| self.expert(d, i, part, (e, n), rows, cols);
             Dense {
                 gate: part("gate", hidden, width),
                 up: part("up", hidden, width),
                 down: part("down", width, hidden),
-                activation: Activation::Silu,
+                activation,
                 width: hidden,
             }
         };
@@ -267,7 +362,7 @@ impl<'a> Reader<'a> {
         let shared = match self.opt_size("expert_shared_feed_forward_length")? {
             None if self.source.opt_tensor(&format!("blk.{i}.ffn_up_shexp.weight")).is_none() => None,
             length => Some(SharedExpert {
-                dense: Self::network(d, length.unwrap_or(hidden), |part| {
+                dense: network(d, (length.unwrap_or(hidden), activation), |part| {
                     format!("blk.{i}.ffn_{part}_shexp.weight")
                 }),
                 gate: self.opt_vector(d, format!("blk.{i}.ffn_gate_inp_shexp.weight"), width),
@@ -317,71 +412,58 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// The matrices that lie one over the other in a part of layer `i`: matrix `n` has the rows from `rows[n]` on, and the
+    /// same elements of the bias, if the file has one. `rows` has one number more than there are matrices.
+    fn stacked<const N: usize, const BOUNDS: usize>(
+        &self,
+        d: &mut Description,
+        i: usize,
+        part: &str,
+        rows: [usize; BOUNDS],
+        cols: usize,
+    ) -> [Linear; N] {
+        const { assert!(BOUNDS == N + 1) };
+        let bias = format!("blk.{i}.{part}.bias");
+        let biased = self.source.opt_tensor(&bias).is_some();
+        let total = rows[N];
+        std::array::from_fn(|n| {
+            let rows = rows[n]..rows[n + 1];
+            let matrix = d.add_rows(format!("blk.{i}.{part}.weight"), total, rows.clone(), cols);
+            let bias = biased.then(|| {
+                let id = d.add_vector(bias.clone(), total);
+                d.vectors[id.0].range = rows;
+                id
+            });
+            Linear { matrix, bias }
+        })
+    }
+
     /// The matrix of a part of layer `i`, with its bias if the file has one.
     fn linear(&self, d: &mut Description, i: usize, part: &str, rows: usize, cols: usize) -> Linear {
         let bias = format!("blk.{i}.{part}.bias");
         let bias = self.opt_vector(d, bias, rows);
         Linear { matrix: d.add_matrix(format!("blk.{i}.{part}.weight"), rows, cols), bias }
     }
-
-    /// `base^(-2 i / dims)`, divided by the linear factor or by the factors of the tensor `rope_freqs.weight` (which is how
-    /// Llama 3's scaling is stored).
-    fn rope(&self, d: &mut Description, head_dim: usize) -> Result<RopeId, Error> {
-        let dims = self.opt_size("rope.dimension_count")?.unwrap_or(head_dim);
-        if dims > head_dim || !dims.is_multiple_of(2) {
-            let (key, got) = (self.key("rope.dimension_count"), dims.to_string());
-            return Err(Error::Hyperparameter {
-                key,
-                got,
-                expected: format!("an even number up to {head_dim}"),
-            });
-        }
-        let base = self.positive("rope.freq_base", Some(10_000.0))?;
-        let mut frequencies = RopeTable::plain_frequencies(f64::from(base), dims);
-        let kind_key = self.key("rope.scaling.type");
-        let linear = match self.metadata.opt_str(&kind_key)? {
-            None | Some("linear") => self.positive("rope.scaling.factor", Some(1.0))?,
-            Some("none") => 1.0,
-            Some(other) => {
-                let got = other.chars().take(64).collect();
-                let supported = "none, linear, and Llama 3's factors in rope_freqs.weight";
-                return Err(Error::Feature { key: kind_key, got, supported });
-            }
-        };
-        let linear = match self.metadata.get(&self.key("rope.scale_linear")) {
-            None | Some(Value::String(_)) => linear,
-            Some(_) => self.positive("rope.scale_linear", Some(1.0))?,
-        };
-        for f in &mut frequencies {
-            *f /= f64::from(linear);
-        }
-        if let Some(info) = self.source.opt_tensor(ROPE_FACTORS) {
-            let factors = vector(self.source, ROPE_FACTORS, dims / 2)?;
-            for (f, &factor) in frequencies.iter_mut().zip(&factors) {
-                if !(factor > 0.0 && factor.is_finite()) {
-                    let (key, got) = (info.name.clone(), factor.to_string());
-                    return Err(Error::Hyperparameter {
-                        key,
-                        got,
-                        expected: "positive finite factors".into(),
-                    });
-                }
-                *f /= f64::from(factor);
-            }
-            // The factors are in the frequencies now. The list of vectors says that the tensor is used.
-            d.add_vector(ROPE_FACTORS, dims / 2);
-        }
-        let order = self.source.rope_order().unwrap_or(self.architecture.rope_order);
-        d.ropes.push(Rope { frequencies, order });
-        Ok(RopeId(d.ropes.len() - 1))
-    }
 }
 
-/// The tensor of Llama 3's factors.
-const ROPE_FACTORS: &str = "rope_freqs.weight";
-
-fn plain(d: &mut Description, tensor: String, rows: usize, cols: usize) -> Linear {
-    Linear { matrix: d.add_matrix(tensor, rows, cols), bias: None }
+/// A network of `hidden` numbers with a matrix of its own for each part.
+fn network(
+    d: &mut Description,
+    (hidden, activation): (usize, Activation),
+    name: impl Fn(&str) -> String,
+) -> Dense {
+    let width = d.width;
+    let mut part = |part: &str, rows: usize, cols: usize| Linear {
+        matrix: d.add_matrix(name(part), rows, cols),
+        bias: None,
+    };
+    Dense {
+        gate: part("gate", hidden, width),
+        up: part("up", hidden, width),
+        down: part("down", width, hidden),
+        activation,
+        width: hidden,
+    }
 }
 
 fn check_size(key: String, value: u32) -> Result<usize, Error> {

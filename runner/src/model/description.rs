@@ -1,10 +1,10 @@
 //! What a model is, as data: its layers in order, what each computes, and where its weights are.
 //!
 //! ```text
-//! embedding rows of the tokens -> x
-//! each layer:  x += after_mixer(mixer(mixer_norm(x)))
-//!              x += after_feed_forward(feed_forward(feed_forward_norm(x)))
-//! logits = output * norm(x)
+//! embedding rows of the tokens * embedding scale -> x
+//! each layer:  x += residual scale * after_mixer(mixer(mixer_norm(x)))
+//!              x += residual scale * after_feed_forward(feed_forward(feed_forward_norm(x)))
+//! logits = soft cap of (logit scale * output * norm(x))
 //! ```
 //!
 //! An [architecture](crate::architectures) makes a [`Description`] from a file's metadata and tensor names. The forward
@@ -15,9 +15,9 @@ use std::num::NonZero;
 use std::ops::Range;
 
 use halfbyte_attention::AttentionParams;
-use halfbyte_cpu_kernels::{RopeOrder, RopeTable};
+pub use halfbyte_cpu_kernels::Activation;
 
-use super::Error;
+use super::{Error, Rope};
 
 /// A model's layers and constants, and the list of the tensors that they use.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub struct Description {
     pub n_vocab: usize,
     /// The matrix of embeddings, a row a token.
     pub embedding: MatrixId,
+    /// The constants that numbers are multiplied by on their way.
+    pub scales: Scales,
     /// The layers, in order.
     pub layers: Vec<Layer>,
     /// The norm before the logits.
@@ -44,6 +46,25 @@ pub struct Description {
     pub matrices: Vec<MatrixInfo>,
     /// The vectors that layers name.
     pub vectors: Vec<VectorInfo>,
+}
+
+/// Constants of a model that numbers are multiplied by on their way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scales {
+    /// What rows of the embedding matrix are multiplied by.
+    pub embedding: f32,
+    /// What the output of each half of a layer is multiplied by before it is added to the residual stream.
+    pub residual: f32,
+    /// What logits are multiplied by.
+    pub logits: f32,
+    /// The bound `c` of `c * tanh(logit / c)`, after the logits' factor.
+    pub logit_cap: Option<f32>,
+}
+
+impl Default for Scales {
+    fn default() -> Self {
+        Self { embedding: 1.0, residual: 1.0, logits: 1.0, logit_cap: None }
+    }
 }
 
 /// A matrix of a [`Description`].
@@ -134,7 +155,8 @@ pub struct Attention {
     pub v: Linear,
     /// Back to the residual stream.
     pub output: Linear,
-    /// Norms over each head of the queries and of the keys.
+    /// Norms of the queries and of the keys: over each head where their weights are as long as a head, over all heads
+    /// together where they are as long as those.
     pub head_norms: Option<[Norm; 2]>,
     /// How queries and keys are rotated; `None` for a layer without positions.
     pub rope: Option<RopeId>,
@@ -146,6 +168,27 @@ pub struct Attention {
     pub soft_cap: Option<f32>,
     /// One logit a head that takes part in the softmax and adds nothing.
     pub sinks: Option<VectorId>,
+    /// How scores grow with a query's position.
+    pub temperature: Option<Temperature>,
+}
+
+/// A factor of the scores of each query that grows with its position `p`: `1 + scale * ln(1 + floor(p / length))`.
+///
+/// Source: `get_llama_4_attn_scale` of transformers' Ministral 3.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Temperature {
+    /// How strongly the factor grows.
+    pub scale: f32,
+    /// Positions without growth, and between two steps of it.
+    pub length: NonZero<usize>,
+}
+
+impl Temperature {
+    /// The factor at a position: computed in f64, rounded once.
+    pub fn factor(self, position: usize) -> f32 {
+        let steps = (position / self.length) as f64;
+        (1.0 + f64::from(self.scale) * steps.ln_1p()) as f32
+    }
 }
 
 /// A gated feed-forward network.
@@ -197,14 +240,6 @@ pub struct SharedExpert {
     pub gate: Option<VectorId>,
 }
 
-/// An activation function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Activation {
-    /// `x / (1 + exp(-x))`.
-    Silu,
-}
-
 /// A matrix and perhaps a bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Linear {
@@ -221,22 +256,6 @@ pub struct Norm {
     pub weight: VectorId,
     /// What is added to the mean square.
     pub eps: f32,
-}
-
-/// Rotations of queries and keys.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rope {
-    /// Radians a position for each rotated pair, scaling included.
-    pub frequencies: Vec<f64>,
-    /// Which elements of a head are rotated together.
-    pub order: RopeOrder,
-}
-
-impl Rope {
-    /// A table of these rotations, still without positions.
-    pub fn table(&self) -> RopeTable {
-        RopeTable::new(self.frequencies.clone(), self.order)
-    }
 }
 
 impl Attention {
@@ -270,6 +289,7 @@ impl Description {
             width,
             n_vocab,
             embedding: MatrixId(0),
+            scales: Scales::default(),
             layers: Vec::new(),
             norm: Norm { weight: VectorId(0), eps: 0.0 },
             output: MatrixId(0),
@@ -297,6 +317,18 @@ impl Description {
         MatrixId(self.matrices.len() - 1)
     }
 
+    /// Adds a matrix of some rows of a tensor to the list.
+    pub fn add_rows(
+        &mut self,
+        tensor: impl Into<String>,
+        tensor_rows: usize,
+        rows: Range<usize>,
+        cols: usize,
+    ) -> MatrixId {
+        self.matrices.push(MatrixInfo { tensor: tensor.into(), tensor_rows, rows, cols });
+        MatrixId(self.matrices.len() - 1)
+    }
+
     /// Adds a vector of a whole tensor to the list.
     pub fn add_vector(&mut self, tensor: impl Into<String>, len: usize) -> VectorId {
         self.vectors.push(VectorInfo { tensor: tensor.into(), tensor_len: len, range: 0..len });
@@ -311,6 +343,11 @@ impl Description {
     /// As many matrices as one token is multiplied by: of each layer's experts, which are alike, as many as are chosen.
     pub fn products_of_a_token(&self) -> impl Iterator<Item = MatrixId> {
         self.layers.iter().flat_map(Layer::products_of_a_token).chain([self.output])
+    }
+
+    /// Which of its frequencies each rotation has in a session with room for `context` tokens.
+    pub(super) fn rope_kinds(&self, context: usize) -> Vec<usize> {
+        self.ropes.iter().map(|rope| rope.kind(context)).collect()
     }
 
     /// Numbers that a session keeps for each position: keys and values of all layers.

@@ -169,7 +169,7 @@ impl Step<'_> {
         }
         b.profiler.lap(Phase::GateUp, || self.work_of_experts(e, &b.routing, [gate_of, up_of]));
         self.activate(&e.experts[0], b.routing.rows.len(), [&b.gate, &b.up], &mut b.hidden, &mut b.integers)?;
-        b.profiler.plain(Phase::Swiglu);
+        b.profiler.plain(Phase::Activation);
         Ok(())
     }
 

@@ -43,6 +43,7 @@ impl Forward {
             ctx: self.compute.context(),
             weights: self.model.weights(),
             activations: self.activations,
+            scales: self.model.description().scales,
             rows,
             shares: self.link.as_deref().map(Shares::new),
         }
@@ -65,7 +66,7 @@ impl Forward {
             let end = run.state.len() + run.ids.len();
             run.ropes.iter_mut().for_each(|table| table.extend_to(end));
             let (own, others) = x.split_at_mut(run.ids.len() * width);
-            embed(step.ctx, &embedding, run.ids, own)?;
+            embed(step.ctx, &embedding, description.scales.embedding, run.ids, own)?;
             x = others;
         }
         b.profiler.plain(Phase::Embedding);
@@ -94,7 +95,7 @@ impl Forward {
         let step = self.step(n);
         let x = &b.x[rows.start * width..rows.end * width];
         let output = [&mut b.h, &mut b.logits];
-        step.logits(description.norm, description.output, x, output, &mut b.integers, &mut b.profiler)?;
+        step.logits(description, x, output, &mut b.integers, &mut b.profiler)?;
         if let Some(shares) = step.shares {
             shares.gather(To::First, &shares.split.logits, &mut b.logits, &mut b.scratch)?;
         }

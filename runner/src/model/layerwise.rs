@@ -6,12 +6,12 @@
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::rms_norm;
 
-use super::description::{Dense, Description, FeedForward, Layer, Linear, MatrixId, Mixer, Norm};
+use super::description::{Dense, Description, FeedForward, Layer, Linear, MatrixId, Mixer, Norm, Scales};
 use super::session::ActivationType;
 use super::state::LayerState;
 use super::step::{Buffers, Step, embed};
 use super::weights::ModelWeights;
-use super::{Compute, Error, Rope, Transformer};
+use super::{Compute, Error, Transformer};
 
 /// Matrices that read the same inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,10 +59,13 @@ impl Stage {
         }
     }
 
-    /// The names of its tensors. The output matrix goes by the embedding's name where the two are tied.
+    /// The names of its tensors, each once: several matrices may be rows of one. The output matrix goes by the
+    /// embedding's name where the two are tied.
     pub fn tensors(self, description: &Description) -> Vec<String> {
         let matrices = self.matrices(description).into_iter();
-        matrices.map(|id| description.matrix(id).tensor.clone()).collect()
+        let mut names: Vec<String> = matrices.map(|id| description.matrix(id).tensor.clone()).collect();
+        names.dedup();
+        names
     }
 }
 
@@ -77,8 +80,8 @@ pub trait Visitor {
     /// Whatever ends the pass.
     fn inputs(&mut self, stage: Stage, x: &[f32], rows: usize) -> Result<(), Self::Error>;
 
-    /// All inputs have been seen. Returns the matrices to go on with in place of [`Stage::tensors`], row-major; an
-    /// empty one stands for no change.
+    /// All inputs have been seen. Returns the tensors to go on with in place of [`Stage::tensors`], row-major; an empty
+    /// one stands for no change.
     ///
     /// # Errors
     /// Whatever ends the pass.
@@ -132,7 +135,7 @@ impl Layerwise {
                 return Err(Error::Token { id, n_vocab: d.n_vocab });
             }
             let mut x = vec![0.0; ids.len() * d.width];
-            embed(compute.context(), &model.matrix(d.embedding), ids, &mut x)?;
+            embed(compute.context(), &model.matrix(d.embedding), d.scales.embedding, ids, &mut x)?;
             Ok(InFlight { rows: ids.len(), x, inner: Vec::new() })
         });
         let windows = embedded.collect::<Result<_, _>>()?;
@@ -145,12 +148,12 @@ impl Layerwise {
     /// Those of `visitor`.
     ///
     /// # Panics
-    /// If `visitor` changes a matrix to one of another size.
+    /// If `visitor` changes a tensor to one of another size.
     pub fn run<V: Visitor>(self, visitor: &mut V) -> Result<(), V::Error> {
         let Self { model, compute, mut windows } = self;
         let d = model.description();
         let longest = windows.iter().map(|w| w.rows).max().unwrap_or(0);
-        let mut ropes: Vec<_> = d.ropes.iter().map(Rope::table).collect();
+        let mut ropes: Vec<_> = d.ropes.iter().map(|rope| rope.table(longest)).collect();
         ropes.iter_mut().for_each(|table| table.extend_to(longest));
         let mut b = Buffers::default();
         for (l, (layer, &params)) in d.layers.iter().zip(model.attention()).enumerate() {
@@ -166,7 +169,7 @@ impl Layerwise {
 
             let stage = Stage::MixerOutput(l);
             for window in &mut windows {
-                let step = step(&compute, &weights, window.rows);
+                let step = step(&compute, &weights, d.scales, window.rows);
                 b.x.clone_from(&window.x);
                 state.clear();
                 step.project(layer, &mut b)?;
@@ -178,7 +181,7 @@ impl Layerwise {
 
             let stage = Stage::FeedForwardInput(l);
             for window in &mut windows {
-                let step = step(&compute, &weights, window.rows);
+                let step = step(&compute, &weights, d.scales, window.rows);
                 std::mem::swap(&mut b.x, &mut window.x);
                 std::mem::swap(&mut b.attended, &mut window.inner);
                 step.add_mixed(layer, &mut b)?;
@@ -191,7 +194,7 @@ impl Layerwise {
             let stage = Stage::FeedForwardOutput(l);
             for window in &mut windows {
                 b.x.clone_from(&window.x);
-                step(&compute, &weights, window.rows).hidden(layer, &mut b)?;
+                step(&compute, &weights, d.scales, window.rows).hidden(layer, &mut b)?;
                 window.inner.clone_from(&b.hidden);
                 visitor.inputs(stage, &window.inner, window.rows)?;
             }
@@ -200,7 +203,7 @@ impl Layerwise {
             for window in &mut windows {
                 std::mem::swap(&mut b.x, &mut window.x);
                 std::mem::swap(&mut b.hidden, &mut window.inner);
-                step(&compute, &weights, window.rows).add_hidden(layer, &mut b)?;
+                step(&compute, &weights, d.scales, window.rows).add_hidden(layer, &mut b)?;
                 std::mem::swap(&mut b.x, &mut window.x);
             }
         }
@@ -214,8 +217,8 @@ impl Layerwise {
 }
 
 /// The forward pass of `rows` rows with f32 activations.
-fn step<'a>(compute: &'a Compute, weights: &'a ModelWeights, rows: usize) -> Step<'a> {
-    Step { ctx: compute.context(), weights, activations: ActivationType::F32, rows, shares: None }
+fn step<'a>(compute: &'a Compute, weights: &'a ModelWeights, scales: Scales, rows: usize) -> Step<'a> {
+    Step { ctx: compute.context(), weights, activations: ActivationType::F32, scales, rows, shares: None }
 }
 
 /// `x` after `norm`, or as it is where there is none.
@@ -236,11 +239,17 @@ fn normed(
     }
 }
 
-/// Puts `changed` in the place of a stage's matrices, as far as there are any.
+/// Puts `changed` in the place of a stage's tensors, as far as there are any.
 fn replace(weights: &mut ModelWeights, stage: Stage, description: &Description, changed: Vec<Vec<f32>>) {
-    for (id, values) in stage.matrices(description).into_iter().zip(changed) {
-        if !values.is_empty() {
-            weights.replace(id, values);
+    let tensors = stage.tensors(description);
+    for id in stage.matrices(description) {
+        let info = description.matrix(id);
+        let values =
+            tensors.iter().zip(&changed).find(|(name, _)| **name == info.tensor).map(|(_, values)| values);
+        if let Some(values) = values.filter(|values| !values.is_empty()) {
+            let count = info.tensor_rows * info.cols;
+            assert_eq!(values.len(), count, "the weights of {}", info.tensor);
+            weights.replace(id, values[info.rows.start * info.cols..info.rows.end * info.cols].to_vec());
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! ids -> embedding rows -> per layer: norm -> q, k, v -> rope -> KV cache -> attention -> output + residual
-//!                                     norm -> gate, up -> SwiGLU -> down + residual
+//!                                     norm -> gate, up -> activation -> down + residual
 //!     -> norm -> logits
 //! ```
 //!
@@ -20,6 +20,7 @@ mod forward;
 mod layerwise;
 mod profile;
 mod ranks;
+mod rope;
 mod sequence;
 mod session;
 mod state;
@@ -30,7 +31,7 @@ mod weights;
 pub use batch::{Batch, Part, Row, Rows};
 pub use description::{
     Activation, Attention, Dense, Description, Experts, FeedForward, Gating, Layer, Linear, MatrixId,
-    MatrixInfo, Mixer, Norm, Rope, RopeId, SharedExpert, VectorId, VectorInfo,
+    MatrixInfo, Mixer, Norm, RopeId, Scales, SharedExpert, Temperature, VectorId, VectorInfo,
 };
 pub use error::Error;
 pub use layerwise::{Layerwise, Stage, Visitor};
@@ -38,6 +39,7 @@ pub use profile::{Phase, PhaseTotals, Profile};
 #[cfg(feature = "mpi")]
 pub use ranks::MpiWorld;
 pub use ranks::{Leader, ModelShare, Ranks, agree, follow};
+pub use rope::{LongFrequencies, LongRope, Rope};
 pub use sequence::{Greedy, Sequence};
 pub use session::{ActivationType, CpuSession, SessionOptions};
 pub use state::{CannotCut, SavedState};

@@ -22,7 +22,7 @@ pub enum Phase {
     /// The feed-forward network's gate and up.
     GateUp,
     /// The product of the two.
-    Swiglu,
+    Activation,
     /// The feed-forward network's down, and the residual sum.
     Down,
     /// The output matrix.
@@ -40,7 +40,7 @@ impl Phase {
         Self::Attention,
         Self::Output,
         Self::GateUp,
-        Self::Swiglu,
+        Self::Activation,
         Self::Down,
         Self::Logits,
     ];
@@ -56,7 +56,7 @@ impl Phase {
             Self::Attention => "attention",
             Self::Output => "output",
             Self::GateUp => "gate/up",
-            Self::Swiglu => "swiglu",
+            Self::Activation => "activation",
             Self::Down => "down",
             Self::Logits => "logits",
         }

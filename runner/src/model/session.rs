@@ -135,7 +135,7 @@ impl CpuSession {
         }
         let options = SessionOptions { chunk: options.chunk.max(1), ..options };
         let state = State::new(description, options.kv_type, options.context)?;
-        let ropes = description.ropes.iter().map(super::Rope::table).collect();
+        let ropes = description.ropes.iter().map(|rope| rope.table(options.context)).collect();
         let forward = Forward {
             model: model.clone(),
             compute: compute.clone(),

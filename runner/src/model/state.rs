@@ -29,6 +29,8 @@ pub struct CannotCut {
 pub struct SavedState {
     pub(super) len: usize,
     pub(super) layers: Vec<SavedLayer>,
+    /// Which of its frequencies each rotation had.
+    pub(super) ropes: Vec<usize>,
 }
 
 /// A copy of a layer's state.
@@ -45,7 +47,7 @@ pub(super) enum SavedLayer {
 impl SavedState {
     /// A copy of a state of `len` tokens, for a [`Sequence`](super::Sequence) with a state of its own kind.
     pub fn new(len: usize, state: impl Any + Send + Sync) -> Self {
-        Self { len, layers: vec![SavedLayer::Other(Arc::new(state))] }
+        Self { len, layers: vec![SavedLayer::Other(Arc::new(state))], ropes: Vec::new() }
     }
 
     /// The copy that [`Self::new`] was given; `None` if this is another kind of state.
@@ -147,13 +149,16 @@ impl LayerState {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) layers: Vec<LayerState>,
+    /// Which of its frequencies each rotation has, which depends on the capacity.
+    ropes: Vec<usize>,
 }
 
 impl State {
     /// The state before the first token, with room for `capacity` tokens.
     pub(super) fn new(description: &Description, kv_type: KvType, capacity: usize) -> Result<Self, Error> {
         let layer = |layer: &super::Layer| LayerState::new(&layer.mixer, kv_type, capacity);
-        Ok(Self { layers: description.layers.iter().map(layer).collect::<Result<_, Error>>()? })
+        let layers = description.layers.iter().map(layer).collect::<Result<_, Error>>()?;
+        Ok(Self { layers, ropes: description.rope_kinds(capacity) })
     }
 
     /// Tokens in it.
@@ -184,15 +189,17 @@ impl State {
 
     /// A copy.
     pub(super) fn save(&self) -> SavedState {
-        SavedState { len: self.len(), layers: self.layers.iter().map(LayerState::save).collect() }
+        let layers = self.layers.iter().map(LayerState::save).collect();
+        SavedState { len: self.len(), layers, ropes: self.ropes.clone() }
     }
 
     /// Puts a copy in the place of the state.
     ///
     /// # Errors
-    /// [`Error::OtherState`] for a copy of another kind of session, [`Error::Attention`] for one of other sizes.
+    /// [`Error::OtherState`] for a copy of another kind of session, or of a context so long that its keys were rotated by
+    /// other frequencies; [`Error::Attention`] for one of other sizes.
     pub(super) fn restore(&mut self, saved: &SavedState) -> Result<(), Error> {
-        if saved.layers.len() != self.layers.len() {
+        if saved.layers.len() != self.layers.len() || saved.ropes != self.ropes {
             return Err(Error::OtherState);
         }
         self.layers.iter_mut().zip(&saved.layers).try_for_each(|(layer, saved)| layer.restore(saved))

@@ -4,13 +4,16 @@ use std::ops::Range;
 
 use halfbyte_attention::{AttentionParams, KvCache, attention, attention_with_sinks};
 use halfbyte_cpu_kernels::{
-    Context, Matrix, RopeTable, add_assign, gemm_f32_each, gemm_f32_grouped, gemm_int8_each,
-    gemm_int8_grouped, quantize_activations, rms_norm, rms_norm_quantize, rope, swiglu, swiglu_quantize,
+    Context, Matrix, RopeTable, add_assign, gated, gated_quantize, gemm_f32_each, gemm_f32_grouped,
+    gemm_int8_each, gemm_int8_grouped, quantize_activations, rms_norm, rms_norm_quantize, rope, scale,
+    soft_cap,
 };
 use halfbyte_q8::Activations;
 
 use super::Error;
-use super::description::{Activation, Attention, Dense, FeedForward, Layer, Linear, MatrixId, Mixer, Norm};
+use super::description::{
+    Attention, Dense, Description, FeedForward, Layer, Linear, Mixer, Norm, Scales, Temperature,
+};
 use super::experts::Routing;
 use super::profile::{Phase, Profiler};
 use super::ranks::{Shares, To};
@@ -18,17 +21,26 @@ use super::session::ActivationType;
 use super::state::LayerState;
 use super::weights::ModelWeights;
 
-/// The embedding rows of `ids`, which are in the vocabulary, into `x`.
+/// The embedding rows of `ids`, which are in the vocabulary, times `factor`, into `x`.
 pub(super) fn embed(
     ctx: Context<'_>,
     embedding: &Matrix<'_>,
+    factor: f32,
     ids: &[u32],
     x: &mut [f32],
 ) -> Result<(), Error> {
     for (&id, row) in ids.iter().zip(x.chunks_exact_mut(embedding.cols())) {
         embedding.decode_row(ctx.isa, id as usize, row)?;
     }
+    multiply(ctx, x, factor);
     Ok(())
+}
+
+/// `x *= factor`, unless that changes nothing.
+fn multiply(ctx: Context<'_>, x: &mut [f32], factor: f32) {
+    if factor != 1.0 {
+        scale(ctx, x, factor);
+    }
 }
 
 /// Working memory for one chunk of rows, kept from step to step.
@@ -82,6 +94,7 @@ pub(super) struct Step<'a> {
     pub(super) ctx: Context<'a>,
     pub(super) weights: &'a ModelWeights,
     pub(super) activations: ActivationType,
+    pub(super) scales: Scales,
     /// Tokens taken together.
     pub(super) rows: usize,
     /// Where this process has a part of each matrix, the connection to the others.
@@ -148,6 +161,9 @@ impl<'a> Step<'a> {
             rope(ctx, q, a.n_heads, a.head_dim, &ropes[id.0], first)?;
             rope(ctx, k, a.n_kv_heads, a.head_dim, &ropes[id.0], first)?;
         }
+        if let Some(temperature) = a.temperature {
+            warm(temperature, q, a.q_width(), first);
+        }
         b.profiler.plain(Phase::Rope);
         cache.append(ctx.isa, k, v, rows.len())?;
         b.profiler.plain(Phase::KvWrite);
@@ -189,6 +205,7 @@ impl<'a> Step<'a> {
         if let Some(norm) = norm {
             self.norm_in_place(norm, &mut b.h, &mut b.scratch)?;
         }
+        multiply(self.ctx, &mut b.h, self.scales.residual);
         Ok(add_assign(self.ctx, &mut b.x, &b.h)?)
     }
 
@@ -207,7 +224,7 @@ impl<'a> Step<'a> {
         self.add_bias(d.up, &mut b.up);
         b.profiler.lap(Phase::GateUp, || matrix_work(&[gate, up], self.rows));
         self.activate(d, self.rows, [&b.gate, &b.up], &mut b.hidden, &mut b.integers)?;
-        b.profiler.plain(Phase::Swiglu);
+        b.profiler.plain(Phase::Activation);
         Ok(())
     }
 
@@ -220,16 +237,11 @@ impl<'a> Step<'a> {
         hidden: &mut Vec<f32>,
         integers: &mut Activations,
     ) -> Result<(), Error> {
-        match d.activation {
-            Activation::Silu if self.hides_integers(d) => {
-                swiglu_quantize(self.ctx, gate, up, rows, integers)?
-            }
-            Activation::Silu => {
-                hidden.resize(gate.len(), 0.0);
-                swiglu(self.ctx, gate, up, hidden)?;
-            }
+        if self.hides_integers(d) {
+            return Ok(gated_quantize(self.ctx, d.activation, gate, up, rows, integers)?);
         }
-        Ok(())
+        hidden.resize(gate.len(), 0.0);
+        Ok(gated(self.ctx, d.activation, gate, up, hidden)?)
     }
 
     /// What [`Self::activate`] made of `rows` rows, as the input of down.
@@ -306,20 +318,23 @@ impl<'a> Step<'a> {
         Ok(())
     }
 
-    /// The logits of the residual streams `x`: the last norm and the output matrix.
+    /// The logits of the residual streams `x`: the last norm, the output matrix, the factor and the cap.
     pub(super) fn logits(
         self,
-        norm: Norm,
-        output: MatrixId,
+        description: &Description,
         x: &[f32],
         [h, logits]: [&mut Vec<f32>; 2],
         integers: &mut Activations,
         profiler: &mut Profiler,
     ) -> Result<(), Error> {
-        let output = self.weights.matrix(output);
-        let input = self.normed(Some(norm), x, h, integers, [output])?;
+        let output = self.weights.matrix(description.output);
+        let input = self.normed(Some(description.norm), x, h, integers, [output])?;
         profiler.plain(Phase::Norms);
         input.times(&output, logits)?;
+        multiply(self.ctx, logits, self.scales.logits);
+        if let Some(cap) = self.scales.logit_cap {
+            soft_cap(self.ctx, logits, cap)?;
+        }
         Ok(())
     }
 
@@ -342,6 +357,17 @@ impl<'a> Step<'a> {
             for (y, b) in row.iter_mut().zip(bias) {
                 *y += b;
             }
+        }
+    }
+}
+
+/// Multiplies rows of queries of `width` numbers, the first of which is at position `first`, by the factors of their
+/// positions.
+fn warm(temperature: Temperature, q: &mut [f32], width: usize, first: usize) {
+    for (row, position) in q.chunks_exact_mut(width).zip(first..) {
+        let factor = temperature.factor(position);
+        if factor != 1.0 {
+            row.iter_mut().for_each(|x| *x *= factor);
         }
     }
 }

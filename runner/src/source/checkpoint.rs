@@ -1,5 +1,6 @@
 //! A directory with `config.json` and safetensors files, as Hugging Face and MLX keep models.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -27,9 +28,15 @@ pub struct Checkpoint {
     /// Of the same index as `tensors`.
     stored: Vec<Stored>,
     by_name: BTreeMap<String, usize>,
-    /// The llama architecture: the rows of q and k are in another order than in GGUF files.
+    /// Which elements of a head are rotated together.
+    rope_order: RopeOrder,
+    /// Whether the rows of q and k are in another order than in GGUF files of the architecture.
     reordered: bool,
     head_dim: usize,
+    /// Elements of a head that rotate.
+    rotated: usize,
+    /// Tensors of a part that reads something other than text, which is left out.
+    left_out: usize,
     quantized: bool,
 }
 
@@ -90,8 +97,11 @@ impl Checkpoint {
             tensors: Vec::new(),
             stored: Vec::new(),
             by_name: BTreeMap::new(),
-            reordered: shape.architecture.rope_order == RopeOrder::Adjacent,
+            rope_order: shape.architecture.directory_rope_order,
+            reordered: shape.architecture.rope_order != shape.architecture.directory_rope_order,
             head_dim: shape.head_dim,
+            rotated: shape.rotations.dims,
+            left_out: 0,
             quantized: quantization.is_some(),
         };
         checkpoint.take(&entries, quantization.as_ref(), &shape)?;
@@ -121,10 +131,16 @@ impl Checkpoint {
         quantization: Option<&Quantization>,
         shape: &Shape,
     ) -> Result<(), Error> {
-        let tied = shape.tied.unwrap_or(!entries.contains_key("lm_head.weight"));
+        let has_output =
+            entries.keys().any(|name| text_name(name, shape).as_deref() == Some("lm_head.weight"));
+        let tied = shape.tied.unwrap_or(!has_output);
         for (name, entry) in entries {
+            let Some(plain) = text_name(name, shape) else {
+                self.left_out += 1;
+                continue;
+            };
             // A tied model's file may have the same matrix twice.
-            if is_redundant(name) || (tied && name.starts_with("lm_head.")) {
+            if is_redundant(name) || (tied && plain.starts_with("lm_head.")) {
                 continue;
             }
             if let Some(module) = name.strip_suffix(".scales").or_else(|| name.strip_suffix(".biases"))
@@ -132,8 +148,9 @@ impl Checkpoint {
             {
                 continue;
             }
-            let Some(known) = shape.architecture.gguf_name(name) else {
-                return Err(Error::ExtraTensor { tensor: quote(name) });
+            let Some(known) = shape.architecture.gguf_name(&plain) else {
+                let architecture = shape.architecture.name;
+                return Err(Error::ExtraTensor { tensor: quote(name), architecture });
             };
             let parts = name.strip_suffix(".weight").and_then(|module| {
                 let part = |kind: &str| entries.get(&format!("{module}.{kind}"));
@@ -165,7 +182,12 @@ impl Checkpoint {
                     let dims: Vec<usize> = entry.shape.iter().rev().copied().collect();
                     let info = TensorInfo::new(known, ty, &dims)?;
                     let span = Span::new(&self.files, entry, ty.block_bytes());
-                    self.add(info, Stored::Plain(span));
+                    let offset = shape.architecture.stored_norm_offset;
+                    if offset != 0.0 && dims.len() == 1 && known_norm(&info.name) {
+                        self.add_norm(info, &span, offset)?;
+                    } else {
+                        self.add(info, Stored::Plain(span));
+                    }
                 }
             }
         }
@@ -173,10 +195,24 @@ impl Checkpoint {
             let tensor = quote("lm_head.weight");
             return Err(gguf::Error::MissingTensor { tensor, n_tensors: entries.len() }.into());
         }
-        if let Some(factors) = &shape.rope_factors {
-            let info = TensorInfo::new("rope_freqs.weight", TensorType::F32, &[factors.len()])?;
+        for (name, factors) in &shape.rotations.factors {
+            let info = TensorInfo::new(*name, TensorType::F32, &[factors.len()])?;
             self.add(info, Stored::Plain(Span::copied(bytemuck::cast_slice(factors))));
         }
+        Ok(())
+    }
+
+    /// Adds a norm's weights as GGUF files have them: `offset` more than is stored, in f32.
+    fn add_norm(&mut self, info: TensorInfo, span: &Span, offset: f32) -> Result<(), Error> {
+        let stored: Vec<f32> = match block_weights(&info, span.bytes(&self.files)) {
+            Ok(Weights::F32(v)) => v.to_vec(),
+            Ok(Weights::F16(v)) => v.iter().map(|v| v.to_f32()).collect(),
+            Ok(Weights::Bf16(v)) => v.iter().map(|v| v.to_f32()).collect(),
+            _ => return Err(Error::Type { tensor: info.name.clone(), got: info.ty.name().to_owned() }),
+        };
+        let sums: Vec<f32> = stored.into_iter().map(|weight| weight + offset).collect();
+        let info = TensorInfo::new(&info.name, TensorType::F32, &info.dims)?;
+        self.add(info, Stored::Plain(Span::copied(bytemuck::cast_slice(&sums))));
         Ok(())
     }
 
@@ -196,6 +232,15 @@ impl Source for Checkpoint {
         let kind = if self.quantized { "MLX, quantized" } else { "Hugging Face" };
         let n = self.files.paths.len();
         format!("{kind}, {n} safetensors file{}", if n == 1 { "" } else { "s" })
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        match self.left_out {
+            0 => Vec::new(),
+            n => vec![format!(
+                "the part of the model that reads images ({n} tensors) is left out: images are refused"
+            )],
+        }
     }
 
     fn metadata(&self) -> &Metadata {
@@ -235,7 +280,7 @@ impl Source for Checkpoint {
     }
 
     fn rope_order(&self) -> Option<RopeOrder> {
-        Some(RopeOrder::Halves)
+        Some(self.rope_order)
     }
 
     fn stored_row(&self, info: &TensorInfo, row: usize) -> usize {
@@ -251,7 +296,10 @@ impl Source for Checkpoint {
             // A head is cut off: every model refuses such a tensor.
             return row;
         }
-        head * self.head_dim + within % 2 * (self.head_dim / 2) + within / 2
+        if within >= self.rotated {
+            return row;
+        }
+        head * self.head_dim + within % 2 * (self.rotated / 2) + within / 2
     }
 
     fn contents(&self) -> Vec<&[u8]> {
@@ -262,6 +310,29 @@ impl Source for Checkpoint {
         self.files.release_pages();
     }
 }
+/// The name that a tensor has in a directory of a model that reads text alone; `None` for one of a part that reads
+/// something else.
+fn text_name<'a>(name: &'a str, shape: &Shape) -> Option<Cow<'a, str>> {
+    if !shape.partial {
+        return Some(Cow::Borrowed(name));
+    }
+    // Newer directories have the parts within `model`.
+    if let Some(rest) = name.strip_prefix("model.language_model.") {
+        return Some(Cow::Owned(format!("model.{rest}")));
+    }
+    if let Some(rest) = name.strip_prefix("language_model.") {
+        return Some(Cow::Borrowed(rest));
+    }
+    let part = name.strip_prefix("model.").unwrap_or(name);
+    let other = ["vision_tower.", "vision_model.", "multi_modal_projector.", "embed_vision."];
+    if other.iter().any(|other| part.starts_with(other)) { None } else { Some(Cow::Borrowed(name)) }
+}
+
+/// Whether a tensor, by GGUF's name, is the weight of a norm.
+fn known_norm(name: &str) -> bool {
+    name.ends_with("norm.weight")
+}
+
 /// Whether a tensor says nothing that the hyperparameters do not say: old checkpoints store the rotations.
 fn is_redundant(name: &str) -> bool {
     name.ends_with(".rotary_emb.inv_freq")

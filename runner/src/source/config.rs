@@ -3,7 +3,7 @@
 
 use super::Error;
 use super::json::Object;
-use super::rope;
+use super::rope::{self, Rotations};
 use crate::architectures::Architecture;
 use halfbyte_gguf::Metadata;
 
@@ -15,17 +15,37 @@ pub(super) struct Shape {
     pub(super) n_vocab: usize,
     /// Whether the output matrix is the embedding, if the file says so.
     pub(super) tied: Option<bool>,
-    /// Llama 3's factors of the rotation frequencies.
-    pub(super) rope_factors: Option<Vec<f32>>,
+    /// What rotates, and the factors of its frequencies.
+    pub(super) rotations: Rotations,
+    /// Whether the directory has a part that reads something other than text, which is left out.
+    pub(super) partial: bool,
+}
+
+/// The part of a configuration that is about text, with what the architecture has by default.
+fn text_part(config: &Object) -> Result<(Object, &'static Architecture), Error> {
+    let mut text = config.opt_object("text_config")?.unwrap_or_else(|| config.clone());
+    let model_type = match text.opt_str("model_type")? {
+        Some(name) => Some(name),
+        None => config.opt_str("model_type")?,
+    };
+    let architecture = Architecture::by_model_type(model_type)
+        .map_err(|supported| text.unsupported("model_type", supported))?;
+    for &(field, value) in architecture.defaults {
+        text.set_default(field, value);
+    }
+    if let Some(layers) = text.opt_u32("num_layers")? {
+        text.set_default("num_hidden_layers", layers);
+    }
+    Ok((text, architecture))
 }
 
 /// The metadata of a model with this configuration.
 ///
 /// # Errors
 /// A field is missing, has the wrong type or a value that is not supported; the error names it.
-pub(super) fn metadata(config: &Object) -> Result<(Metadata, Shape), Error> {
-    let architecture = Architecture::by_model_type(config.opt_str("model_type")?)
-        .map_err(|supported| config.unsupported("model_type", supported))?;
+pub(super) fn metadata(whole: &Object) -> Result<(Metadata, Shape), Error> {
+    let (config, architecture) = text_part(whole)?;
+    let config = &config;
     let prefix = architecture.name;
     let size = |field: &str| {
         let n = config.u32(field)?;
@@ -56,24 +76,26 @@ pub(super) fn metadata(config: &Object) -> Result<(Metadata, Shape), Error> {
         ("attention.head_count_kv", n_kv_heads),
         ("attention.key_length", head_dim),
         ("attention.value_length", head_dim),
-        ("rope.dimension_count", head_dim),
         ("vocab_size", n_vocab),
     ] {
         m.set(format!("{prefix}.{key}"), value);
     }
-    let eps = config.opt_f64("rms_norm_eps")?.unwrap_or(1e-6) as f32;
-    if eps <= 0.0 {
-        return Err(config.wrong("rms_norm_eps", "a positive number"));
-    }
+    let eps = match config.opt_positive("rms_norm_eps")? {
+        Some(eps) => eps,
+        None => config.opt_positive("layer_norm_epsilon")?.unwrap_or(1e-6),
+    } as f32;
     m.set(format!("{prefix}.attention.layer_norm_rms_epsilon"), eps);
     (architecture.configure)(config, &mut m)?;
-    let rope_factors = rope::set(config, prefix, head_dim as usize, &mut m)?;
+    let rotations = rope::set(config, architecture, head_dim as usize, &mut m)?;
+    let tied = config.opt_bool("tie_word_embeddings")?;
+    let tied = if tied.is_some() { tied } else { whole.opt_bool("tie_word_embeddings")? };
     let shape = Shape {
         architecture,
         head_dim: head_dim as usize,
         n_vocab: n_vocab as usize,
-        tied: config.opt_bool("tie_word_embeddings")?,
-        rope_factors,
+        tied,
+        rotations,
+        partial: whole.get("text_config").is_some(),
     };
     Ok((m, shape))
 }

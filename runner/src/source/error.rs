@@ -148,10 +148,12 @@ pub enum Error {
         expected: String,
     },
     /// The architecture does not use a tensor of the file, so the model would compute something else than was meant.
-    #[error("tensor {tensor} is not part of the supported architectures (llama, qwen2, qwen3)")]
+    #[error("tensor {tensor} is not part of architecture {architecture} as supported here")]
     ExtraTensor {
         /// Its name, quoted.
         tensor: String,
+        /// The directory's architecture, by GGUF's name.
+        architecture: &'static str,
     },
 }
 

@@ -68,6 +68,18 @@ impl Object {
         self.fields.get(field).filter(|value| !value.is_null())
     }
 
+    /// Whether the field is there, be it `null`.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.fields.contains_key(field)
+    }
+
+    /// Sets the field if it is missing or `null`.
+    pub(crate) fn set_default(&mut self, field: &str, value: u32) {
+        if self.get(field).is_none() {
+            self.fields.insert(field.to_owned(), value.into());
+        }
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.fields.iter()
     }
@@ -116,6 +128,42 @@ impl Object {
         let expected = || self.wrong(field, "a finite number");
         let number = |v: &Value| v.as_f64().filter(|v| (*v as f32).is_finite()).ok_or_else(expected);
         self.get(field).map(number).transpose()
+    }
+
+    /// A number above 0 that is so as f32, too.
+    pub(crate) fn opt_positive(&self, field: &str) -> Result<Option<f64>, Error> {
+        match self.opt_f64(field)? {
+            Some(v) if v as f32 > 0.0 => Ok(Some(v)),
+            Some(_) => Err(self.wrong(field, "a positive number")),
+            None => Ok(None),
+        }
+    }
+
+    /// A list of numbers above 0 that are finite as f32.
+    pub(crate) fn opt_factors(&self, field: &str) -> Result<Option<Vec<f32>>, Error> {
+        let factor = |v: &Value| v.as_f64().map(|v| v as f32).filter(|v| *v > 0.0 && v.is_finite());
+        let list = |v: &Value| v.as_array()?.iter().map(factor).collect::<Option<Vec<_>>>();
+        let expected = || self.wrong(field, "a list of positive numbers");
+        self.get(field).map(|v| list(v).ok_or_else(expected)).transpose()
+    }
+
+    /// A list of strings.
+    pub(crate) fn opt_strings(&self, field: &str) -> Result<Option<Vec<&str>>, Error> {
+        fn list(value: &Value) -> Option<Vec<&str>> {
+            value.as_array()?.iter().map(Value::as_str).collect()
+        }
+        self.get(field).map(|v| list(v).ok_or_else(|| self.wrong(field, "a list of strings"))).transpose()
+    }
+
+    /// A list of `len` numbers or truth values, as numbers.
+    pub(crate) fn opt_ids(&self, field: &str, len: usize) -> Result<Option<Vec<u64>>, Error> {
+        let number = |v: &Value| v.as_u64().or_else(|| v.as_bool().map(u64::from));
+        let list = |v: &Value| {
+            let list = v.as_array().filter(|list| list.len() == len)?;
+            list.iter().map(number).collect::<Option<Vec<_>>>()
+        };
+        let expected = || self.wrong(field, format!("a list of {len} whole numbers"));
+        self.get(field).map(|v| list(v).ok_or_else(expected)).transpose()
     }
 
     pub(crate) fn opt_object(&self, field: &str) -> Result<Option<Self>, Error> {

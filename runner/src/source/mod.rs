@@ -41,6 +41,11 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// A description for people: `GGUF v3, alignment 32`.
     fn format(&self) -> String;
 
+    /// What people should know of the model before they use it, a sentence each.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The GGUF file, if it is one.
     fn gguf(&self) -> Option<&Gguf> {
         None

@@ -77,7 +77,7 @@ fn what_is_wrong_with_a_model_is_named() {
     };
     assert_eq!(
         message(&named("mamba")),
-        "architecture \"mamba\" is not supported; supported: llama, qwen2, qwen3"
+        "architecture \"mamba\" is not supported; supported: llama, qwen2, qwen3, exaone, exaone4, gemma, gemma2, gemma3, glm4, granite, mistral3, olmo2, phi3, seed_oss, smollm3"
     );
     assert_eq!(
         message(&set("qwen3.expert_count", 8)),
@@ -101,11 +101,13 @@ fn what_is_wrong_with_a_model_is_named() {
     );
     let without = changed("qwen2", |_, t| t.retain(|(info, _)| info.name != "blk.1.attn_k.bias"));
     assert!(message(&without).contains("blk.1.attn_k.bias"), "{}", message(&without));
-    let yarn = changed("llama_linear", |m, _| m.set("llama.rope.scaling.type", "yarn"));
+    let other = changed("llama_linear", |m, _| m.set("llama.rope.scaling.type", "ntk"));
     assert!(
-        message(&yarn)
-            .starts_with("llama.rope.scaling.type = yarn is not supported; supported: none, linear")
+        message(&other)
+            .starts_with("llama.rope.scaling.type = ntk is not supported; supported: none, linear")
     );
+    let long = changed("llama_linear", |m, _| m.set("llama.rope.scaling.type", "longrope"));
+    assert!(message(&long).contains("rope_factors_long.weight"), "{}", message(&long));
     let factors = changed("llama_factors", |_, t| {
         let (_, bytes) = t.iter_mut().find(|(info, _)| info.name == "rope_freqs.weight").expect("there");
         bytes[..4].copy_from_slice(&0f32.to_le_bytes());

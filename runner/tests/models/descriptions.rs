@@ -1,12 +1,15 @@
 //! Layers that no architecture here has, described by hand: windows, soft caps, sinks, biases everywhere, norms after a
-//! layer's halves, layers without positions, heads of different sizes. They are compared with float64 arithmetic.
+//! layer's halves and over all heads, layers without positions, heads of different sizes, several matrices in one tensor,
+//! factors of all kinds. They are compared with float64 arithmetic.
 
+use std::collections::BTreeMap;
+use std::f64::consts::PI;
 use std::num::NonZero;
 use std::sync::Arc;
 
 use halfbyte::model::{
     Activation, ActivationType, Attention, Compute, CpuSession, Dense, Description, FeedForward, Layer,
-    Linear, Mixer, Norm, Rope, RopeId, Sequence, SessionOptions, Transformer, VectorId,
+    Linear, Mixer, Norm, Rope, RopeId, Scales, Sequence, SessionOptions, Temperature, Transformer, VectorId,
 };
 use halfbyte::source::ModelFile;
 use halfbyte_attention::KvType;
@@ -41,31 +44,49 @@ fn linear(d: &mut Description, name: &str, rows: usize, cols: usize) -> Linear {
 fn description() -> Description {
     let mut d = Description::new("by-hand", WIDTH, N_VOCAB);
     d.context = 64;
+    d.scales = Scales { embedding: 2.5, residual: 0.7, logits: 0.5, logit_cap: Some(3.0) };
     d.norm = norm(&mut d, "output_norm.weight", WIDTH);
     d.output = d.add_matrix("output.weight", N_VOCAB, WIDTH);
     let frequencies = |base: f64, pairs: usize| (0..pairs).map(|i| base.powf(-(i as f64) / 4.0)).collect();
     d.ropes = vec![
-        Rope { frequencies: frequencies(10_000.0, 4), order: RopeOrder::Halves },
+        Rope { magnitude: 1.3, ..Rope::new(frequencies(10_000.0, 4), RopeOrder::Halves) },
         // Half of a head is rotated.
-        Rope { frequencies: frequencies(100.0, 2), order: RopeOrder::Adjacent },
+        Rope::new(frequencies(100.0, 2), RopeOrder::Adjacent),
     ];
     for (i, (n_heads, n_kv_heads, head_dim, window, soft_cap, rotates, sinks)) in
         SHAPES.into_iter().enumerate()
     {
         let name = |part: &str| format!("blk.{i}.{part}");
         let mixer_norm = (i != 1).then(|| norm(&mut d, &name("attn_norm.weight"), WIDTH));
+        // One layer has them in one tensor.
+        let rows = [n_heads, n_kv_heads, n_kv_heads].map(|heads| heads * head_dim);
+        let [q, k, v] = if i == 2 {
+            let total = rows.iter().sum();
+            let mut part = |start: usize, n: usize| {
+                let matrix = d.add_rows(name("attn_qkv.weight"), total, start..start + n, WIDTH);
+                let bias = d.add_vector(name("attn_qkv.bias"), total);
+                d.vectors[bias.0].range = start..start + n;
+                Linear { matrix, bias: Some(bias) }
+            };
+            [part(0, rows[0]), part(rows[0], rows[1]), part(rows[0] + rows[1], rows[2])]
+        } else {
+            let mut part = |part: &str, rows: usize| linear(&mut d, &name(part), rows, WIDTH);
+            [part("attn_q", rows[0]), part("attn_k", rows[1]), part("attn_v", rows[2])]
+        };
         let attention = Attention {
             n_heads,
             n_kv_heads,
             head_dim,
-            q: linear(&mut d, &name("attn_q"), n_heads * head_dim, WIDTH),
-            k: linear(&mut d, &name("attn_k"), n_kv_heads * head_dim, WIDTH),
-            v: linear(&mut d, &name("attn_v"), n_kv_heads * head_dim, WIDTH),
+            q,
+            k,
+            v,
             output: linear(&mut d, &name("attn_output"), WIDTH, n_heads * head_dim),
-            head_norms: (i == 2).then(|| {
+            // Over each head, or over all of them together.
+            head_norms: (i > 0).then(|| {
+                let heads = if i == 1 { [n_heads, n_kv_heads] } else { [1, 1] };
                 [
-                    norm(&mut d, &name("attn_q_norm.weight"), head_dim),
-                    norm(&mut d, &name("attn_k_norm.weight"), head_dim),
+                    norm(&mut d, &name("attn_q_norm.weight"), heads[0] * head_dim),
+                    norm(&mut d, &name("attn_k_norm.weight"), heads[1] * head_dim),
                 ]
             }),
             rope: rotates.then_some(RopeId(i / 2)),
@@ -73,6 +94,7 @@ fn description() -> Description {
             scale: 0.3,
             soft_cap,
             sinks: sinks.then(|| d.add_vector(name("attn_sinks.weight"), n_heads)),
+            temperature: NonZero::new(5).filter(|_| i == 2).map(|length| Temperature { scale: 0.4, length }),
         };
         let after_mixer = (i > 0).then(|| norm(&mut d, &name("attn_post_norm.weight"), WIDTH));
         let feed_forward_norm = Some(norm(&mut d, &name("ffn_norm.weight"), WIDTH));
@@ -80,7 +102,7 @@ fn description() -> Description {
             gate: linear(&mut d, &name("ffn_gate"), HIDDEN, WIDTH),
             up: linear(&mut d, &name("ffn_up"), HIDDEN, WIDTH),
             down: linear(&mut d, &name("ffn_down"), WIDTH, HIDDEN),
-            activation: Activation::Silu,
+            activation: if i == 1 { Activation::GeluTanh } else { Activation::Silu },
             width: HIDDEN,
         };
         let after_feed_forward = (i > 0).then(|| norm(&mut d, &name("ffn_post_norm.weight"), WIDTH));
@@ -100,8 +122,10 @@ fn description() -> Description {
 fn file(d: &Description, rng: &mut Rng) -> Gguf {
     let matrices = d.matrices.iter().map(|m| (&m.tensor, vec![m.cols, m.tensor_rows]));
     let vectors = d.vectors.iter().map(|v| (&v.tensor, vec![v.tensor_len]));
-    let infos: Vec<TensorInfo> = matrices
-        .chain(vectors)
+    // A tensor of several parts is there once.
+    let dims: BTreeMap<&String, Vec<usize>> = matrices.chain(vectors).collect();
+    let infos: Vec<TensorInfo> = dims
+        .into_iter()
         .map(|(name, dims)| TensorInfo::new(name.clone(), TensorType::F32, &dims).unwrap())
         .collect();
     let mut writer = GgufWriter::new(Vec::new(), &Metadata::new(), &infos).unwrap();
@@ -126,7 +150,8 @@ impl Reference<'_> {
     }
 
     fn vector(&self, id: VectorId) -> Vec<f64> {
-        self.values(&self.d.vectors[id.0].tensor)
+        let info = &self.d.vectors[id.0];
+        self.values(&info.tensor)[info.range.clone()].to_vec()
     }
 
     fn norm(&self, norm: Option<Norm>, x: &[f64]) -> Vec<f64> {
@@ -137,7 +162,9 @@ impl Reference<'_> {
     }
 
     fn times(&self, linear: Linear, x: &[f64]) -> Vec<f64> {
-        let weights = self.values(&self.d.matrix(linear.matrix).tensor);
+        let info = self.d.matrix(linear.matrix);
+        let whole = self.values(&info.tensor);
+        let weights = &whole[info.rows.start * info.cols..info.rows.end * info.cols];
         let bias = linear.bias.map(|id| self.vector(id));
         let rows =
             weights.chunks_exact(x.len()).map(|row| row.iter().zip(x).map(|(w, x)| w * x).sum::<f64>());
@@ -146,13 +173,14 @@ impl Reference<'_> {
 
     fn rotated(&self, rope: Option<RopeId>, head: &mut [f64], position: usize) {
         let Some(RopeId(id)) = rope else { return };
-        let Rope { frequencies, order } = &self.d.ropes[id];
+        let Rope { frequencies, order, magnitude, .. } = &self.d.ropes[id];
         for (i, f) in frequencies.iter().enumerate() {
             let (a, b) = match order {
                 RopeOrder::Adjacent => (2 * i, 2 * i + 1),
                 RopeOrder::Halves => (i, i + frequencies.len()),
             };
             let (sin, cos) = (position as f64 * f).sin_cos();
+            let (sin, cos) = (sin * magnitude, cos * magnitude);
             (head[a], head[b]) = (head[a] * cos - head[b] * sin, head[a] * sin + head[b] * cos);
         }
     }
@@ -162,11 +190,12 @@ impl Reference<'_> {
         let project = |linear: Linear, norm: Option<Norm>, rotate: bool| -> Vec<Vec<f64>> {
             let rows = x.iter().enumerate().map(|(position, x)| {
                 let mut y = self.times(linear, x);
-                for head in y.chunks_exact_mut(dim) {
-                    head.copy_from_slice(&self.norm(norm, head));
-                    if rotate {
-                        self.rotated(a.rope, head, position);
-                    }
+                let normed = norm.map_or(dim, |norm| self.d.vectors[norm.weight.0].tensor_len);
+                for part in y.chunks_exact_mut(normed) {
+                    part.copy_from_slice(&self.norm(norm, part));
+                }
+                if rotate {
+                    y.chunks_exact_mut(dim).for_each(|head| self.rotated(a.rope, head, position));
                 }
                 y
             });
@@ -186,7 +215,10 @@ impl Reference<'_> {
                         .zip(&k[j][kv..][..dim])
                         .map(|(q, k)| q * k)
                         .sum();
-                    let score = dot * f64::from(a.scale);
+                    let warmth = a.temperature.map_or(1.0, |Temperature { scale, length }| {
+                        1.0 + f64::from(scale) * (1.0 + (position / length) as f64).ln()
+                    });
+                    let score = dot * f64::from(a.scale) * warmth;
                     a.soft_cap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
                 });
                 let weights: Vec<f64> = scores.map(f64::exp).collect();
@@ -203,25 +235,37 @@ impl Reference<'_> {
     /// The logits after every token.
     fn logits(&self, ids: &[u32]) -> Vec<Vec<f64>> {
         let embedding = self.values("token_embd.weight");
-        let mut x: Vec<Vec<f64>> =
+        let x: Vec<Vec<f64>> =
             ids.iter().map(|&id| embedding[id as usize * WIDTH..][..WIDTH].to_vec()).collect();
+        let Scales { embedding, residual, logits, logit_cap } = self.d.scales;
+        let times =
+            |factor: f32, x: Vec<f64>| x.into_iter().map(|x| x * f64::from(factor)).collect::<Vec<_>>();
+        let mut x: Vec<Vec<f64>> = x.into_iter().map(|x| times(embedding, x)).collect();
         for layer in &self.d.layers {
             let Mixer::Attention(a) = &layer.mixer else { panic!("attention") };
             let FeedForward::Dense(dense) = &layer.feed_forward else { panic!("a dense network") };
             let normed: Vec<_> = x.iter().map(|x| self.norm(layer.mixer_norm, x)).collect();
             for (x, y) in x.iter_mut().zip(self.attention(a, &normed)) {
-                add(x, &self.norm(layer.after_mixer, &y));
+                add(x, &times(residual, self.norm(layer.after_mixer, &y)));
             }
             for x in &mut x {
                 let h = self.norm(layer.feed_forward_norm, x);
                 let (gate, up) = (self.times(dense.gate, &h), self.times(dense.up, &h));
-                let hidden: Vec<f64> =
-                    gate.iter().zip(&up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
-                add(x, &self.norm(layer.after_feed_forward, &self.times(dense.down, &hidden)));
+                let activated = |g: f64| match dense.activation {
+                    Activation::Silu => g / (1.0 + (-g).exp()),
+                    _ => g / 2.0 * (1.0 + ((2.0 / PI).sqrt() * (g + 0.044_715 * g * g * g)).tanh()),
+                };
+                let hidden: Vec<f64> = gate.iter().zip(&up).map(|(&g, u)| activated(g) * u).collect();
+                let y = self.norm(layer.after_feed_forward, &self.times(dense.down, &hidden));
+                add(x, &times(residual, y));
             }
         }
         let output = Linear { matrix: self.d.output, bias: None };
-        x.iter().map(|x| self.times(output, &self.norm(Some(self.d.norm), x))).collect()
+        let cap = f64::from(logit_cap.expect("a cap"));
+        let capped = |x: Vec<f64>| x.into_iter().map(|x| cap * (x / cap).tanh()).collect();
+        x.iter()
+            .map(|x| capped(times(logits, self.times(output, &self.norm(Some(self.d.norm), x)))))
+            .collect()
     }
 }
 

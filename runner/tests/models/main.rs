@@ -12,6 +12,7 @@ mod architectures;
 mod batch;
 mod calibrate;
 mod checkpoints;
+mod dense;
 mod descriptions;
 mod embedded_model;
 mod experts;

@@ -172,6 +172,10 @@ fn ranks_give_the_bits_of_one_process() {
         ("norms of heads", golden("tiny_qwen3.gguf"), 2),
         ("three heads", three_heads(), 2),
         ("experts", golden("experts/hf_qwen2_moe"), 2),
+        ("scales, caps and norms after", golden("dense/gemma2"), 2),
+        ("several matrices in a tensor", golden("dense/phi3"), 2),
+        ("biases everywhere", golden("dense/granite"), 2),
+        ("temperature", golden("dense/mistral3"), 2),
     ];
     for (name, file, count) in &models {
         let model = Transformer::new(Arc::clone(file)).unwrap();

@@ -154,7 +154,7 @@ fn tensors_of_a_model() {
     assert!(with(&|t| _ = t.remove(name)).contains("tensor \"blk.0.ffn_up.weight\" is missing"));
     assert_eq!(
         with(&|t| _ = t.insert("model.layers.0.mlp.experts.0.weight".into(), ("F16", vec![1]))),
-        "tensor \"model.layers.0.mlp.experts.0.weight\" is not part of the supported architectures (llama, qwen2, qwen3)"
+        "tensor \"model.layers.0.mlp.experts.0.weight\" is not part of architecture llama as supported here"
     );
     assert_eq!(
         with(&|t| _ = t.insert("model.layers.1.mlp.up_proj.weight".into(), ("F16", vec![1]))),
@@ -182,12 +182,12 @@ fn configurations() {
         (
             "model_type",
             json!("mamba"),
-            "config.json: model_type = \"mamba\" is not supported; supported: llama, qwen2, qwen3",
+            "config.json: model_type = \"mamba\" is not supported; supported: llama, mistral, qwen2, qwen3, exaone, exaone4, gemma, gemma2, gemma3_text, gemma3, glm4, granite, ministral3, mistral3, olmo2, olmo3, phi3, seed_oss, smollm3",
         ),
         (
             "model_type",
             Value::Null,
-            "config.json: model_type = missing is not supported; supported: llama, qwen2, qwen3",
+            "config.json: model_type = missing is not supported; supported: llama, mistral, qwen2, qwen3, exaone, exaone4, gemma, gemma2, gemma3_text, gemma3, glm4, granite, ministral3, mistral3, olmo2, olmo3, phi3, seed_oss, smollm3",
         ),
         ("model_type", json!(3), "config.json: model_type is 3: expected a string"),
         (
@@ -254,8 +254,28 @@ fn configurations() {
         ),
         (
             "rope_scaling",
-            json!({"type": "yarn"}),
-            "config.json: rope_scaling.type = \"yarn\" is not supported; supported: default, linear, llama3",
+            json!({"type": "ntk"}),
+            "config.json: rope_scaling.type = \"ntk\" is not supported; supported: default, linear, dynamic, yarn, longrope, llama3",
+        ),
+        (
+            "rope_scaling",
+            json!({"type": "yarn", "factor": -4}),
+            "config.json: rope_scaling.factor is -4: expected a positive number",
+        ),
+        (
+            "rope_scaling",
+            json!({"type": "longrope", "original_max_position_embeddings": 0}),
+            "config.json: rope_scaling.original_max_position_embeddings is 0: expected at least 1",
+        ),
+        (
+            "rope_scaling",
+            json!({"type": "longrope", "short_factor": [1, 1], "long_factor": [1]}),
+            "config.json: rope_scaling.long_factor is a list of 1: expected 8 positive numbers",
+        ),
+        (
+            "rope_scaling",
+            json!({"type": "longrope", "long_mscale": 1.2}),
+            "config.json: rope_scaling.long_mscale = 1.2 is not supported; supported: no such field",
         ),
         (
             "rope_scaling",
@@ -281,8 +301,8 @@ fn configurations() {
         ),
         (
             "rope_parameters",
-            json!({"rope_type": "default", "partial_rotary_factor": 0.5}),
-            "config.json: rope_parameters.partial_rotary_factor = 0.5 is not supported; supported: 1",
+            json!({"rope_type": "default", "partial_rotary_factor": 0.2}),
+            "config.json: rope_parameters.partial_rotary_factor is 0.2: expected a part of 16 elements that is an even number of them",
         ),
         (
             "quantization",
@@ -411,7 +431,7 @@ fn affine_parts() {
             ("U32", vec![32]),
             one.clone(),
             one.clone(),
-            "the shape of its codes is [32]: expected two dimensions",
+            "the shape of its codes is [32]: expected two or three dimensions",
         ),
         (
             ("U32", vec![32, 3]),

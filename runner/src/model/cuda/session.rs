@@ -136,8 +136,10 @@ impl CudaSession {
         let layouts = layouts.collect::<Result<Vec<_>, _>>()?;
         let caches =
             layouts.iter().map(|&layout| DeviceKvCache::new(context, layout)).collect::<Result<_, _>>()?;
-        let ropes =
-            d.ropes.iter().map(|r| DeviceRopeTable::new(kernels, &r.frequencies, 1.0, options.context));
+        let ropes = d.ropes.iter().map(|rope| {
+            let frequencies = rope.frequencies_for(options.context);
+            DeviceRopeTable::new(kernels, &frequencies, rope.magnitude, options.context)
+        });
         // One buffer serves all layers, so it is made for the most and the largest heads.
         let params = model.layers().iter().map(|layer| layer.params).reduce(|a, b| AttentionParams {
             n_heads: a.n_heads.max(b.n_heads),
@@ -527,10 +529,14 @@ impl Sequence for CudaSession {
         let layers = layers.collect::<Result<_, Error>>()?;
         // The copies may be read by other streams later.
         self.stream.synchronize().map_err(CudaError::from)?;
-        Ok(SavedState { len: self.len, layers })
+        let ropes = self.model.description().rope_kinds(self.options.context);
+        Ok(SavedState { len: self.len, layers, ropes })
     }
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), Error> {
+        if saved.ropes != self.model.description().rope_kinds(self.options.context) {
+            return Err(Error::OtherState);
+        }
         let caches = saved.layers.iter().map(|layer| match layer {
             SavedLayer::Device(cache) => Some(cache),
             _ => None,

@@ -3,7 +3,7 @@
 use super::{CudaError, unsupported};
 use crate::model::description::{Activation, Attention, Dense, FeedForward, Linear, Mixer, Norm, RopeId};
 use crate::model::weights::ModelWeights;
-use crate::model::{Description, Error, Transformer};
+use crate::model::{Description, Error, Scales, Transformer};
 use crate::weight_types;
 use half::bf16;
 use halfbyte_cpu_kernels::{Isa, Matrix, RopeOrder};
@@ -180,6 +180,13 @@ struct Parts<'a> {
 
 /// Refuses what no kernel takes, by name.
 fn parts<'a>(d: &'a Description, layer: &'a crate::model::Layer) -> Result<Parts<'a>, CudaError> {
+    if d.scales != Scales::default() {
+        return Err(unsupported(
+            "the scales of a model",
+            "1 throughout, and no cap",
+            format!("{:?}", d.scales),
+        ));
+    }
     // Norms take up to 16,384 numbers, and groups have 32.
     if !d.width.is_multiple_of(32) || d.width > 16_384 {
         return Err(unsupported("the width", "a multiple of 32 up to 16384", d.width));
@@ -205,8 +212,27 @@ fn parts<'a>(d: &'a Description, layer: &'a crate::model::Layer) -> Result<Parts
     if !dense.width.is_multiple_of(32) {
         return Err(unsupported("the feed-forward width", "a multiple of 32", dense.width));
     }
-    match dense.activation {
-        Activation::Silu => {}
+    if dense.activation != Activation::Silu {
+        let got = format!("{:?}", dense.activation);
+        return Err(unsupported("the activation of a feed-forward network", "SiLU", got));
+    }
+    if attention.temperature.is_some() {
+        return Err(unsupported(
+            "the temperature of attention",
+            "the same at all positions",
+            "one that grows",
+        ));
+    }
+    if let Some(norms) = attention.head_norms
+        && let Some(norm) =
+            norms.iter().find(|norm| d.vectors[norm.weight.0].tensor_len != attention.head_dim)
+    {
+        let got = d.vectors[norm.weight.0].tensor_len;
+        return Err(unsupported(
+            "the norm of queries and keys",
+            "over one head",
+            format!("over {got} numbers"),
+        ));
     }
     if layer.after_mixer.is_some() || layer.after_feed_forward.is_some() {
         return Err(unsupported("the norms of a layer", "norms before its halves alone", "norms after them"));

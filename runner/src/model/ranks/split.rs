@@ -6,7 +6,7 @@ use std::sync::Arc;
 use halfbyte_cpu_kernels::Isa;
 use sha2::{Digest, Sha256};
 
-use super::super::description::{Dense, Description, FeedForward, Linear, MatrixId, Mixer};
+use super::super::description::{Dense, Description, FeedForward, Linear, MatrixId, Mixer, Norm};
 use super::super::weights::tensor_matrix;
 use super::super::{Compute, Error, SessionOptions, Transformer};
 use super::Ranks;
@@ -62,6 +62,11 @@ impl Restriction {
         for layer in &mut layers {
             match &mut layer.mixer {
                 Mixer::Attention(a) => {
+                    let over_all = |norm: &Norm| whole.vectors[norm.weight.0].tensor_len != a.head_dim;
+                    if count > 1 && a.head_norms.iter().flatten().any(over_all) {
+                        let what = "norm over all heads of the queries";
+                        return Err(Error::TooManyRanks { ranks: count, most: 1, what });
+                    }
                     let kv_heads = parts("key and value heads", a.n_kv_heads, 1, count)?;
                     let group = a.n_heads / a.n_kv_heads;
                     let heads = range(&kv_heads, rank);
@@ -118,10 +123,12 @@ impl Restriction {
 
     /// Leaves only these outputs of `linear`.
     fn keep_rows(&mut self, linear: Linear, rows: &Range<usize>) {
-        let part = |whole: &mut Range<usize>| *whole = whole.start + rows.start..whole.start + rows.end;
-        part(&mut self.description.matrices[linear.matrix.0].rows);
+        let within = |whole: &Range<usize>| whole.start + rows.start..whole.start + rows.end;
+        let matrix = &mut self.description.matrices[linear.matrix.0];
+        matrix.rows = within(&matrix.rows);
         if let Some(bias) = linear.bias {
-            part(&mut self.description.vectors[bias.0].range);
+            let bias = &mut self.description.vectors[bias.0];
+            bias.range = within(&bias.range);
         }
     }
 }

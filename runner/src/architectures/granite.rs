@@ -1,0 +1,46 @@
+//! Granite 3 and 4 without experts and state: Llama's layer with four multipliers.
+
+use halfbyte_cpu_kernels::RopeOrder;
+use halfbyte_gguf::Metadata;
+
+use super::{Architecture, Layout, Reader, llama};
+use crate::model::{Description, Error, Mixer};
+use crate::source::{self, Object};
+
+pub(super) const GRANITE: Architecture = Architecture {
+    name: "granite",
+    model_types: &["granite"],
+    rope_order: RopeOrder::Adjacent,
+    modules: &llama::MODULES,
+    configure,
+    describe,
+    ..Architecture::USUAL
+};
+
+fn configure(config: &Object, metadata: &mut Metadata) -> Result<(), source::Error> {
+    llama::configure(config, metadata)?;
+    for (field, key) in [
+        ("embedding_multiplier", "embedding_scale"),
+        ("attention_multiplier", "attention.scale"),
+        ("residual_multiplier", "residual_scale"),
+        ("logits_scaling", "logit_scale"),
+    ] {
+        metadata.set(format!("granite.{key}"), config.opt_positive(field)?.unwrap_or(1.0) as f32);
+    }
+    Ok(())
+}
+
+fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
+    // A multiplier of 0 stands for none, as in llama.cpp.
+    let scale = reader.opt_scale("attention.scale")?;
+    let mut description = reader.dense(Layout::LLAMA, |_, _, _, layer| {
+        let Mixer::Attention(attention) = &mut layer.mixer;
+        attention.scale = scale.unwrap_or(attention.scale);
+        Ok(())
+    })?;
+    description.scales.embedding = reader.opt_scale("embedding_scale")?.unwrap_or(1.0);
+    description.scales.residual = reader.opt_scale("residual_scale")?.unwrap_or(1.0);
+    // Files have the divisor.
+    description.scales.logits = 1.0 / reader.positive("logit_scale", None)?;
+    Ok(description)
+}
