@@ -1,8 +1,6 @@
 //! Metadata under an architecture's prefix, and the parts that most descriptions have.
 
-use std::num::NonZero;
-
-use halfbyte_gguf::{Array, Metadata, Value};
+use halfbyte_gguf::Metadata;
 
 use super::Architecture;
 use crate::model::{
@@ -182,47 +180,6 @@ impl<'a> Reader<'a> {
     /// How many layers there are.
     pub(super) fn n_layers(&self) -> Result<usize, Error> {
         self.size("block_count")
-    }
-
-    /// Positions that layers with a window see: what the file says, else `default`; 0 stands for no window.
-    pub(super) fn window(&self, default: u32) -> Result<Option<NonZero<usize>>, Error> {
-        let window = self.metadata.opt_u32(&self.key("attention.sliding_window"))?;
-        Ok(NonZero::new(window.unwrap_or(default) as usize))
-    }
-
-    /// Whether each layer has the window: what the file says, layer by layer or as the distance of those without one,
-    /// else those whose number plus 1 is no multiple of `distance`.
-    pub(super) fn windowed(&self, distance: u32) -> Result<Vec<bool>, Error> {
-        let key = self.key("attention.sliding_window_pattern");
-        let n_layers = self.n_layers()?;
-        if let Some(layers) = self.flags("attention.sliding_window_pattern", n_layers)? {
-            return Ok(layers);
-        }
-        let distance = match self.metadata.get(&key) {
-            Some(Value::Array(_)) | None => distance,
-            Some(_) => self.metadata.u32(&key)?,
-        } as usize;
-        Ok((0..n_layers).map(|i| distance == 0 || (i + 1) % distance != 0).collect())
-    }
-
-    /// One flag a layer, if the file has a list of them under `name`.
-    pub(super) fn flags(&self, name: &str, n_layers: usize) -> Result<Option<Vec<bool>>, Error> {
-        let key = self.key(name);
-        let list = match self.metadata.get(&key) {
-            Some(Value::Array(Array::Bool(list))) => list.clone(),
-            Some(Value::Array(array)) => {
-                let (got, expected) =
-                    (format!("a list of {}", array.element_type()), "a list of bool".into());
-                return Err(Error::Hyperparameter { key, got, expected });
-            }
-            _ => return Ok(None),
-        };
-        if list.len() < n_layers {
-            let (got, expected) =
-                (format!("a list of {}", list.len()), format!("one flag for each of {n_layers} layers"));
-            return Err(Error::Hyperparameter { key, got, expected });
-        }
-        Ok(Some(list))
     }
 
     /// The heads of every layer, their sizes checked against the width.
