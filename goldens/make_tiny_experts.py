@@ -44,6 +44,24 @@ CASES = {
         | {"decoder_sparse_step": 1, "mlp_only_layers": [1]},
         None,
     ),
+    "hf_olmoe": (
+        {"model_type": "olmoe", "num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2}
+        | {"intermediate_size": 32, "norm_topk_prob": False, "tie_word_embeddings": False},
+        None,
+    ),
+    "hf_granitemoe": (
+        {"model_type": "granitemoe", "num_key_value_heads": 1, "num_local_experts": 4, "num_experts_per_tok": 3}
+        | {"intermediate_size": 32, "tie_word_embeddings": True, "logits_scaling": 2.5, "attention_bias": False}
+        | {"embedding_multiplier": 6.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4},
+        None,
+    ),
+    "mlx_gpt_oss": (
+        {"model_type": "gpt_oss", "num_key_value_heads": 1, "num_local_experts": 4, "num_experts_per_tok": 2}
+        | {"intermediate_size": 32, "head_dim": 32, "sliding_window": 6, "tie_word_embeddings": False}
+        | {"layer_types": ["sliding_attention", "full_attention"]}
+        | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}},
+        (4, 32),
+    ),
     "mlx_qwen3_moe": (
         {"model_type": "qwen3_moe", "num_key_value_heads": 1, "head_dim": 32, "num_experts": 4, "num_experts_per_tok": 2}
         | {"moe_intermediate_size": 32, "norm_topk_prob": True, "tie_word_embeddings": True}
@@ -76,21 +94,39 @@ def weights(config: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
         add(layer + "post_attention_layernorm.weight", width, around=1.0)
         for part, n in (("q", heads), ("k", kv), ("v", kv)):
             add(f"{layer}self_attn.{part}_proj.weight", n * dim, width)
-            if kind == "qwen2_moe":
+            if kind in ("qwen2_moe", "gpt_oss"):
                 add(f"{layer}self_attn.{part}_proj.bias", n * dim, spread=0.5)
         if kind == "qwen3_moe":
             add(layer + "self_attn.q_norm.weight", dim, around=1.0)
             add(layer + "self_attn.k_norm.weight", dim, around=1.0)
+        if kind == "olmoe":
+            add(layer + "self_attn.q_norm.weight", heads * dim, around=1.0)
+            add(layer + "self_attn.k_norm.weight", kv * dim, around=1.0)
         add(layer + "self_attn.o_proj.weight", width, heads * dim)
+        hidden = config.get("moe_intermediate_size", config["intermediate_size"])
+        n = config.get("num_experts", config.get("num_local_experts"))
+        if kind == "gpt_oss":
+            add(layer + "self_attn.o_proj.bias", width, spread=0.5)
+            add(layer + "self_attn.sinks", heads, spread=1.0)
+            add(layer + "mlp.router.weight", n, width, spread=0.5)
+            add(layer + "mlp.router.bias", n)
+            for part, rows, cols in (("gate", hidden, width), ("up", hidden, width), ("down", width, hidden)):
+                # Wide enough for the bounds of 7 to be reached.
+                add(f"{layer}mlp.experts.{part}_proj.weight", n, rows, cols, spread=0.8)
+                add(f"{layer}mlp.experts.{part}_proj.bias", n, rows, spread=0.5)
+            continue
+        if kind == "granitemoe":
+            add(layer + "block_sparse_moe.router.layer.weight", n, width, spread=0.5)
+            add(layer + "block_sparse_moe.input_linear.weight", n, 2 * hidden, width)
+            add(layer + "block_sparse_moe.output_linear.weight", n, width, hidden)
+            continue
         if i in config.get("mlp_only_layers", []):
             network(layer + "mlp", config["intermediate_size"])
             continue
         block = layer + ("block_sparse_moe" if kind == "mixtral" else "mlp")
-        n = config.get("num_experts", config.get("num_local_experts"))
         add(block + ".gate.weight", n, width, spread=0.5)
         for e in range(n):
             parts = ("w1", "w3", "w2") if kind == "mixtral" else ("gate_proj", "up_proj", "down_proj")
-            hidden = config.get("moe_intermediate_size", config["intermediate_size"])
             network(f"{block}.experts.{e}", hidden, parts)
         if "shared_expert_intermediate_size" in config:
             network(block + ".shared_expert", config["shared_expert_intermediate_size"])
@@ -129,7 +165,7 @@ def make(name: str, seed: int) -> list:
         model.set_dtype(mx.bfloat16)
         # Routers take 8 bits, as mlx-lm's own conversions have them.
         eight = {"group_size": 32, "bits": 8}
-        routers = {path for path, _ in model.named_modules() if path.endswith("mlp.gate")}
+        routers = {path for path, _ in model.named_modules() if path.endswith(("mlp.gate", "mlp.router"))}
         choose = lambda path, module: hasattr(module, "to_quantized") and (eight if path in routers else True)
         nn.quantize(model, group_size=group, bits=bits, class_predicate=choose)
         from mlx.utils import tree_flatten

@@ -16,7 +16,14 @@ pub enum Activation {
     Silu,
     /// The GELU's usual approximation: `g / 2 * (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3)))`.
     GeluTanh,
+    /// SiLU of gpt-oss: with the gate `g` of at most 7, `g / (1 + exp(-1.702 g))`; what it is multiplied by is `up` within
+    /// -7 and 7, plus 1.
+    ClampedSilu,
 }
+
+/// The bound of [`Activation::ClampedSilu`], and what its gate is multiplied by in the exponential.
+const CLAMP: f32 = 7.0;
+const CLAMPED_SLOPE: f32 = 1.702;
 
 /// `sqrt(8 / pi)`: twice that of the formula with `tanh`, since `(1 + tanh(x)) / 2 = 1 / (1 + exp(-2 x))`.
 const GELU_SLOPE: f32 = 1.595_769_1;
@@ -32,7 +39,10 @@ const GELU_CUBE: f32 = 0.071_354_82;
 ///   `(10 + 4 |min(z, 0)|) * 2^-24` of the exact value, relatively: the rounding of `z` is multiplied by `z` in the
 ///   exponential; below, it is -0 (the exact value lies within 2e-37 of it).
 ///
-/// NaN in, NaN out; either activation of minus infinity is NaN, as the formula says, and of infinity infinity.
+/// - [`Activation::ClampedSilu`]: as SiLU with `z = 1.702 g` in the place of the gate, `(10 + 2 |min(z, 0)|) * 2^-24`; one
+///   more rounding for `up + 1`.
+///
+/// NaN in, NaN out; the activation of minus infinity is NaN, as the formula says, and of infinity infinity, or that of 7.
 ///
 /// # Errors
 /// [`Error::Length`] if the lengths differ. Nothing is written then.
@@ -118,9 +128,20 @@ struct Gated<'a> {
 
 #[inline(always)]
 fn vector<S: Simd>(s: S, activation: Activation, gate: S::F32, up: S::F32) -> S::F32 {
-    // Both activations are `g / (1 + exp(-z))`.
+    let (gate, up) = match activation {
+        Activation::ClampedSilu => {
+            // The comparisons are false for NaN, which stays.
+            let (most, least) = (s.splat(CLAMP), s.splat(-CLAMP));
+            let up = s.select_lt(most, up, most, up);
+            let up = s.select_lt(up, least, least, up);
+            (s.select_lt(most, gate, most, gate), s.add(up, s.splat(1.0)))
+        }
+        Activation::Silu | Activation::GeluTanh => (gate, up),
+    };
+    // All activations are `g / (1 + exp(-z))`.
     let z = match activation {
         Activation::Silu => gate,
+        Activation::ClampedSilu => s.mul(gate, s.splat(CLAMPED_SLOPE)),
         Activation::GeluTanh => {
             let square = s.mul(gate, gate);
             s.mul(gate, s.fma(square, s.splat(GELU_CUBE), s.splat(GELU_SLOPE)))

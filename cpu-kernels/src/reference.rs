@@ -250,12 +250,16 @@ pub fn rope(head: &[f32], frequencies: &[f64], order: RopeOrder, position: usize
 
 /// One element of [`crate::gated`].
 pub fn gated(activation: Activation, gate: f32, up: f32) -> f64 {
-    let gate = f64::from(gate);
+    let (mut gate, mut up) = (f64::from(gate), f64::from(up));
     let exponent = match activation {
         Activation::Silu => gate,
+        Activation::ClampedSilu => {
+            (gate, up) = (gate.min(7.0), up.clamp(-7.0, 7.0) + 1.0);
+            1.702 * gate
+        }
         Activation::GeluTanh => (8.0 / PI).sqrt() * (gate + 0.044_715 * gate.powi(3)),
     };
-    gate / (1.0 + (-exponent).exp()) * f64::from(up)
+    gate / (1.0 + (-exponent).exp()) * up
 }
 
 /// One element of [`crate::soft_cap`].

@@ -93,9 +93,11 @@ fn rope_turns_known_pairs_by_known_angles() {
 fn gated_activations_are_within_the_bound_of_their_twin() {
     property((any::<u64>(), 0usize..10_000), |(seed, n)| {
         let mut rng = Rng(seed);
-        let up = rng.f32s(n, 4.0);
+        let up = rng.f32s(n, 9.0);
         // The exponential ends at 87.3, which GELU's exponent reaches at a gate of 10.05.
-        for (activation, most) in [(Activation::Silu, 87.3), (Activation::GeluTanh, 10.0)] {
+        for (activation, most) in
+            [(Activation::Silu, 87.3), (Activation::GeluTanh, 10.0), (Activation::ClampedSilu, 51.0)]
+        {
             let gate: Vec<f32> = (0..n).map(|_| rng.f32() * most).collect();
             let y = run_everywhere(n, |ctx, y| gated(ctx, activation, &gate, &up, y).unwrap());
             for i in 0..n {
@@ -103,9 +105,10 @@ fn gated_activations_are_within_the_bound_of_their_twin() {
                 let g = f64::from(gate[i]);
                 let exponent = match activation {
                     Activation::GeluTanh => 1.596 * (g + 0.044_715 * g.powi(3)),
+                    Activation::ClampedSilu => 0.5 * 1.702 * g,
                     _ => 0.0,
                 };
-                let bound = relative(10.0 - 4.0 * exponent.min(0.0));
+                let bound = relative(11.0 - 4.0 * exponent.min(0.0));
                 // 2^-149 is the spacing of what underflows.
                 assert_within(y[i], want, bound * want.abs() + 2f64.powi(-149), "gated");
             }
@@ -120,6 +123,18 @@ fn gated_activations_at_the_ends() {
     };
     assert_within(of(Activation::Silu, 1.0), 0.731_058_578_630_004_9, 10.0 * U, "silu(1)");
     assert_within(of(Activation::GeluTanh, 1.0), 0.841_191_990_608_276_8, 10.0 * U, "gelu(1)");
+    // 1 / (1 + exp(-1.702)) times 1 + 1, and 7 / (1 + exp(-11.914)) times 7 + 1.
+    assert_within(of(Activation::ClampedSilu, 1.0), 1.691_591_531_865_642_5, 11.0 * U, "clamped(1)");
+    let most = run_everywhere(1, |ctx, y| gated(ctx, Activation::ClampedSilu, &[9.0], &[1e9], y).unwrap())[0];
+    assert_within(most, 55.999_624_8, 1e-5, "clamped(9) by 1e9");
+    let least =
+        run_everywhere(1, |ctx, y| gated(ctx, Activation::ClampedSilu, &[INF], &[-INF], y).unwrap())[0];
+    assert_within(least, -41.999_718_6, 1e-5, "clamped(inf) by -inf");
+    for (gate, up) in [(NAN, 1.0), (1.0, NAN)] {
+        let y =
+            run_everywhere(1, |ctx, y| gated(ctx, Activation::ClampedSilu, &[gate], &[up], y).unwrap())[0];
+        assert!(y.is_nan());
+    }
     assert_within(of(Activation::GeluTanh, -1.0), -0.158_808_009_391_723_24, 17.0 * U, "gelu(-1)");
     for activation in [Activation::Silu, Activation::GeluTanh] {
         let one = |gate: f32| of(activation, gate);
@@ -327,7 +342,7 @@ fn fused_quantizers_give_the_bits_of_their_parts() {
         let norm = run(plain(), x.len(), |ctx, y| rms_norm(ctx, &x, &weight, 1e-5, y).unwrap());
         want.quantize(&norm, rows, cols).unwrap();
         assert_quantized(&want, |ctx, got| rms_norm_quantize(ctx, &x, &weight, 1e-5, got).unwrap());
-        for activation in [Activation::Silu, Activation::GeluTanh] {
+        for activation in [Activation::Silu, Activation::GeluTanh, Activation::ClampedSilu] {
             let hidden = run(plain(), x.len(), |ctx, y| gated(ctx, activation, &x, &up, y).unwrap());
             want.quantize(&hidden, rows, cols).unwrap();
             // No rows have no width.

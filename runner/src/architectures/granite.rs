@@ -19,21 +19,35 @@ pub(super) const GRANITE: Architecture = Architecture {
 
 fn configure(config: &Object, metadata: &mut Metadata) -> Result<(), source::Error> {
     llama::configure(config, metadata)?;
+    set_multipliers(config, metadata, "granite")
+}
+
+/// Sets the four multipliers.
+pub(super) fn set_multipliers(
+    config: &Object,
+    metadata: &mut Metadata,
+    prefix: &str,
+) -> Result<(), source::Error> {
     for (field, key) in [
         ("embedding_multiplier", "embedding_scale"),
         ("attention_multiplier", "attention.scale"),
         ("residual_multiplier", "residual_scale"),
         ("logits_scaling", "logit_scale"),
     ] {
-        metadata.set(format!("granite.{key}"), config.opt_positive(field)?.unwrap_or(1.0) as f32);
+        metadata.set(format!("{prefix}.{key}"), config.opt_positive(field)?.unwrap_or(1.0) as f32);
     }
     Ok(())
 }
 
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
+    describe_with(reader, Layout::LLAMA)
+}
+
+/// A model of such layers with the multipliers.
+pub(super) fn describe_with(reader: &Reader<'_>, layout: Layout) -> Result<Description, Error> {
     // A multiplier of 0 stands for none, as in llama.cpp.
     let scale = reader.opt_scale("attention.scale")?;
-    let mut description = reader.dense(Layout::LLAMA, |_, _, _, layer| {
+    let mut description = reader.dense(layout, |_, _, _, layer| {
         let Mixer::Attention(attention) = &mut layer.mixer;
         attention.scale = scale.unwrap_or(attention.scale);
         Ok(())

@@ -6,7 +6,7 @@ use std::num::NonZero;
 use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::Metadata;
 
-use super::{Architecture, Layout, Reader, llama};
+use super::{Architecture, Layout, Reader, llama, set_windows};
 use crate::model::{Description, Error, Mixer, Temperature};
 use crate::source::{self, Object};
 
@@ -24,7 +24,7 @@ pub(super) const MISTRAL3: Architecture = Architecture {
 fn configure(config: &Object, metadata: &mut Metadata) -> Result<(), source::Error> {
     llama::configure(config, metadata)?;
     if config.get("layer_types").is_some() {
-        super::set_windows(config, metadata, "mistral3", 1, None)?;
+        set_windows(config, metadata, "mistral3", 1, None)?;
     } else if let Some(window) = config.opt_u32("sliding_window")? {
         metadata.set("mistral3.attention.sliding_window", window);
     }

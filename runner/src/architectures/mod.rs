@@ -11,10 +11,13 @@ mod gemma;
 mod gemma2;
 mod gemma3;
 mod glm4;
+mod gpt_oss;
 mod granite;
+mod granitemoe;
 mod llama;
 mod mistral3;
 mod olmo2;
+mod olmoe;
 mod phi3;
 mod qwen2;
 mod qwen2moe;
@@ -24,17 +27,19 @@ mod reader;
 mod rope;
 mod seed_oss;
 mod smollm3;
+mod windows;
 
 use halfbyte_cpu_kernels::RopeOrder;
-use halfbyte_gguf::{Array, Metadata, Value};
+use halfbyte_gguf::Metadata;
 
 use crate::model::{Description, Error};
 use crate::source::{self, Object, Source};
 use reader::Layout;
 pub(crate) use reader::Reader;
+use windows::set_windows;
 
 /// Every architecture.
-const ALL: [&Architecture; 18] = [
+const ALL: [&Architecture; 21] = [
     &llama::LLAMA,
     &llama::MIXTRAL,
     &qwen2::QWEN2,
@@ -47,9 +52,12 @@ const ALL: [&Architecture; 18] = [
     &gemma2::GEMMA2,
     &gemma3::GEMMA3,
     &glm4::GLM4,
+    &gpt_oss::GPT_OSS,
     &granite::GRANITE,
+    &granitemoe::GRANITEMOE,
     &mistral3::MISTRAL3,
     &olmo2::OLMO2,
+    &olmoe::OLMOE,
     &phi3::PHI3,
     &seed_oss::SEED_OSS,
     &smollm3::SMOLLM3,
@@ -128,7 +136,11 @@ impl Architecture {
 
     /// GGUF's name of the tensor that a checkpoint calls `name`, if the architecture has it.
     pub(crate) fn gguf_name(&self, name: &str) -> Option<String> {
-        let (module, kind) = name.rsplit_once('.')?;
+        // A parameter that is neither a weight nor a bias goes by a module's name; it is a weight in GGUF.
+        let (module, kind) = match name.rsplit_once('.') {
+            Some((module, kind @ ("weight" | "bias"))) => (module, kind),
+            _ => (name, "weight"),
+        };
         let root =
             [(self.roots.embedding, "token_embd"), (self.roots.norm, "output_norm"), ("lm_head", "output")];
         if let Some((_, known)) = root.iter().find(|(theirs, _)| *theirs == module) {
@@ -143,7 +155,7 @@ impl Architecture {
                 is_number(number).then(|| ours.replace('*', number))
             }
         })?;
-        matches!(kind, "weight" | "bias").then(|| format!("blk.{number}.{part}.{kind}"))
+        Some(format!("blk.{number}.{part}.{kind}"))
     }
 }
 
@@ -157,52 +169,6 @@ fn names() -> Vec<&'static str> {
     let mut names = ALL.map(|architecture| architecture.name).to_vec();
     names.dedup();
     names
-}
-
-/// Sets the window of `config.json` and the layers that have it: by the type of each layer, by a pattern, or by the
-/// distance of those without one, which is `distance` where the file has nothing else. `window` is the window of files
-/// that do not name one; `null` stands for none.
-fn set_windows(
-    config: &Object,
-    metadata: &mut Metadata,
-    prefix: &str,
-    distance: u32,
-    window: Option<u32>,
-) -> Result<(), source::Error> {
-    const WINDOWED: &str = "sliding_attention";
-    let window = if config.has("sliding_window") { config.opt_u32("sliding_window")? } else { window };
-    let Some(window) = window.filter(|&window| window > 0) else {
-        metadata.set(format!("{prefix}.attention.sliding_window"), 0_u32);
-        return Ok(());
-    };
-    let n_layers = config.u32("num_hidden_layers")? as usize;
-    let field = "sliding_window_pattern";
-    let layers: Vec<bool> = if let Some(types) = config.opt_strings("layer_types")? {
-        if let Some(other) = types.iter().find(|ty| **ty != WINDOWED && **ty != "full_attention") {
-            let supported = format!("{WINDOWED}, full_attention, and one is {}", halfbyte_gguf::quote(other));
-            return Err(config.unsupported("layer_types", supported));
-        }
-        if types.len() != n_layers {
-            return Err(config.wrong("layer_types", format!("a list of num_hidden_layers, {n_layers}")));
-        }
-        types.iter().map(|ty| *ty == WINDOWED).collect()
-    } else if config.get(field).is_some_and(serde_json::Value::is_string) {
-        let pattern = config.opt_str(field)?.unwrap_or_default();
-        if pattern.is_empty() || pattern.bytes().any(|b| b != b'L' && b != b'G') {
-            return Err(config.wrong(field, "a number, or letters L and G"));
-        }
-        pattern.bytes().cycle().take(n_layers).map(|b| b == b'L').collect()
-    } else {
-        let older = config.opt_u32("_sliding_window_pattern")?;
-        let distance = config.opt_u32(field)?.or(older).unwrap_or(distance);
-        if distance == 0 {
-            return Err(config.wrong(field, "at least 1"));
-        }
-        (1..=n_layers).map(|i| !i.is_multiple_of(distance as usize)).collect()
-    };
-    metadata.set(format!("{prefix}.attention.sliding_window"), window);
-    metadata.set(format!("{prefix}.attention.sliding_window_pattern"), Value::Array(Array::Bool(layers)));
-    Ok(())
 }
 
 /// The description of the model in `source`.

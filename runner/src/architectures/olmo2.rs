@@ -5,7 +5,7 @@ use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::Metadata;
 
 use super::{Architecture, Layout, Reader, llama, set_windows};
-use crate::model::{Description, Error, Mixer};
+use crate::model::{Description, Error, Layer, Mixer};
 use crate::source::{self, Object};
 
 pub(super) const OLMO2: Architecture = Architecture {
@@ -47,12 +47,8 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     let (window, windowed) = (reader.window(0)?, reader.windowed(4)?);
     let mut local = None;
     reader.dense(layout, |reader, description, i, layer| {
+        add_wide_norms(reader, description, i, layer)?;
         let Mixer::Attention(attention) = &mut layer.mixer;
-        let part = |part: &str| format!("blk.{i}.{part}.weight");
-        attention.head_norms = Some([
-            reader.norm(description, part("attn_q_norm"), attention.q_width())?,
-            reader.norm(description, part("attn_k_norm"), attention.kv_width())?,
-        ]);
         if window.is_some() && windowed[i] {
             attention.window = window;
             let rope = match local {
@@ -64,4 +60,20 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
         }
         Ok(())
     })
+}
+
+/// Norms over all heads of the queries, and over all heads of the keys.
+pub(super) fn add_wide_norms(
+    reader: &Reader<'_>,
+    description: &mut Description,
+    i: usize,
+    layer: &mut Layer,
+) -> Result<(), Error> {
+    let Mixer::Attention(attention) = &mut layer.mixer;
+    let part = |part: &str| format!("blk.{i}.{part}.weight");
+    attention.head_norms = Some([
+        reader.norm(description, part("attn_q_norm"), attention.q_width())?,
+        reader.norm(description, part("attn_k_norm"), attention.kv_width())?,
+    ]);
+    Ok(())
 }

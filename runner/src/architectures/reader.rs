@@ -1,8 +1,8 @@
 //! Metadata under an architecture's prefix, and the parts that most descriptions have.
 
-use std::num::NonZero;
+use std::ops::Range;
 
-use halfbyte_gguf::{Array, Metadata, Value};
+use halfbyte_gguf::Metadata;
 
 use super::Architecture;
 use crate::model::{
@@ -189,47 +189,6 @@ impl<'a> Reader<'a> {
         self.size("block_count")
     }
 
-    /// Positions that layers with a window see: what the file says, else `default`; 0 stands for no window.
-    pub(super) fn window(&self, default: u32) -> Result<Option<NonZero<usize>>, Error> {
-        let window = self.metadata.opt_u32(&self.key("attention.sliding_window"))?;
-        Ok(NonZero::new(window.unwrap_or(default) as usize))
-    }
-
-    /// Whether each layer has the window: what the file says, layer by layer or as the distance of those without one,
-    /// else those whose number plus 1 is no multiple of `distance`.
-    pub(super) fn windowed(&self, distance: u32) -> Result<Vec<bool>, Error> {
-        let key = self.key("attention.sliding_window_pattern");
-        let n_layers = self.n_layers()?;
-        if let Some(layers) = self.flags("attention.sliding_window_pattern", n_layers)? {
-            return Ok(layers);
-        }
-        let distance = match self.metadata.get(&key) {
-            Some(Value::Array(_)) | None => distance,
-            Some(_) => self.metadata.u32(&key)?,
-        } as usize;
-        Ok((0..n_layers).map(|i| distance == 0 || (i + 1) % distance != 0).collect())
-    }
-
-    /// One flag a layer, if the file has a list of them under `name`.
-    pub(super) fn flags(&self, name: &str, n_layers: usize) -> Result<Option<Vec<bool>>, Error> {
-        let key = self.key(name);
-        let list = match self.metadata.get(&key) {
-            Some(Value::Array(Array::Bool(list))) => list.clone(),
-            Some(Value::Array(array)) => {
-                let (got, expected) =
-                    (format!("a list of {}", array.element_type()), "a list of bool".into());
-                return Err(Error::Hyperparameter { key, got, expected });
-            }
-            _ => return Ok(None),
-        };
-        if list.len() < n_layers {
-            let (got, expected) =
-                (format!("a list of {}", list.len()), format!("one flag for each of {n_layers} layers"));
-            return Err(Error::Hyperparameter { key, got, expected });
-        }
-        Ok(Some(list))
-    }
-
     /// The heads of every layer, their sizes checked against the width.
     fn heads(&self, width: usize) -> Result<Heads, Error> {
         let n_heads = self.size("attention.head_count")?;
@@ -344,19 +303,21 @@ impl<'a> Reader<'a> {
         self.refuse_other_gating()?;
         let width = d.width;
         let router = self.linear(d, i, "ffn_gate_inp", n, width);
+        let is_joined = self.source.opt_tensor(&format!("blk.{i}.ffn_gate_up_exps.weight")).is_some();
         let is_stacked = self.source.opt_tensor(&format!("blk.{i}.ffn_down_exps.weight")).is_some();
         let expert = |d: &mut Description, e: usize| {
             if !is_stacked {
                 return network(d, (hidden, activation), |part| format!("blk.{i}.ffn_{part}.{e}.weight"));
             }
-            let mut part = |part: &str, rows: usize, cols: usize| self.expert(d, i, part, (e, n), rows, cols);
-            Dense {
-                gate: part("gate", hidden, width),
-                up: part("up", hidden, width),
-                down: part("down", width, hidden),
-                activation,
-                width: hidden,
-            }
+            let mut part = |part: &str, rows: Range<usize>, of: usize, cols: usize| {
+                self.expert(d, i, part, e * of + rows.start..e * of + rows.end, n * of, cols)
+            };
+            let [gate, up] = if is_joined {
+                [0..hidden, hidden..2 * hidden].map(|rows| part("gate_up", rows, 2 * hidden, width))
+            } else {
+                ["gate", "up"].map(|name| part(name, 0..hidden, hidden, width))
+            };
+            Dense { gate, up, down: part("down", 0..width, width, hidden), activation, width: hidden }
         };
         let experts = (0..n).map(|e| expert(d, e)).collect();
         let shared = match self.opt_size("expert_shared_feed_forward_length")? {
@@ -371,24 +332,21 @@ impl<'a> Reader<'a> {
         Ok(Experts { router, experts, chosen, gating, shared })
     }
 
-    /// Part `part` of expert `e` of `n`, whose matrices are stacked.
+    /// `rows` of the `total` rows of all experts in part `part`.
     fn expert(
         &self,
         d: &mut Description,
         i: usize,
         part: &str,
-        (e, n): (usize, usize),
-        rows: usize,
+        rows: Range<usize>,
+        total: usize,
         cols: usize,
     ) -> Linear {
-        let own = e * rows..(e + 1) * rows;
-        let matrix = d.add_matrix(format!("blk.{i}.ffn_{part}_exps.weight"), n * rows, cols);
-        d.matrices[matrix.0].rows = own.clone();
-        let bias = self.opt_vector(d, format!("blk.{i}.ffn_{part}_exps.bias"), n * rows);
+        let bias = self.opt_vector(d, format!("blk.{i}.ffn_{part}_exps.bias"), total);
         if let Some(bias) = bias {
-            d.vectors[bias.0].range = own;
+            d.vectors[bias.0].range = rows.clone();
         }
-        Linear { matrix, bias }
+        Linear { matrix: d.add_rows(format!("blk.{i}.ffn_{part}_exps.weight"), total, rows, cols), bias }
     }
 
     /// The vector with the tensor `name`, if the file has it.

@@ -147,9 +147,10 @@ impl Weight {
 /// The matrix that `info` means, checked.
 fn in_place(source: &dyn Source, info: &MatrixInfo) -> Result<Weight, Error> {
     let tensor = source.tensor(&info.tensor)?;
-    let stacked = [info.cols, info.rows.len(), info.tensor_rows.checked_div(info.rows.len()).unwrap_or(0)];
-    // Experts' matrices are stacked: of a tensor with three dimensions each matrix is one part.
-    if tensor.dims != stacked {
+    // Experts' matrices are stacked: of a tensor with three dimensions each matrix is one part, or lies within one.
+    let is_stacked = matches!(*tensor.dims, [cols, rows, n] if (cols, rows.checked_mul(n)) == (info.cols, Some(info.tensor_rows))
+        && info.rows.start / rows == info.rows.end.saturating_sub(1) / rows);
+    if !is_stacked {
         shape(tensor, &[info.cols, info.tensor_rows])?;
     }
     tensor_rows(source, tensor, &info.rows)?;

@@ -16,27 +16,47 @@ use halfbyte_cpu_kernels::Isa;
 use halfbyte_gguf::{Gguf, GgufWriter, TensorType};
 use halfbyte_testing::golden;
 
+/// How far a logit may be off: logits reach 21, and both sides round in f32, in other orders.
+const EXACT: f64 = 2e-4;
+
 /// One of the models, and what mlx-lm says of it.
 struct Case {
     name: String,
     file: Arc<ModelFile>,
     ids: Vec<u32>,
     logits: Vec<f64>,
+    tolerance: f64,
     options: SessionOptions,
 }
 
+/// Directories, with logits by mlx-lm.
 fn cases() -> Vec<Case> {
-    let golden = golden("dense.json");
-    let cases = golden["cases"].as_object().unwrap();
+    let cases = of_golden("dense.json", |_| EXACT, |name| format!("dense/{name}"));
     assert_eq!(cases.len(), 15);
+    cases
+}
+
+/// GGUF files, with logits by llama.cpp.
+fn gguf_cases() -> Vec<Case> {
+    // llama.cpp's GELU is rounded to f16. mlx-lm's is not.
+    let tolerance = |name: &str| if name.starts_with("gemma") { 1e-2 } else { EXACT };
+    let cases = of_golden("dense_gguf.json", tolerance, |name| format!("dense_{name}.gguf"));
+    assert_eq!(cases.len(), 14);
+    cases
+}
+
+fn of_golden(json: &str, tolerance: impl Fn(&str) -> f64, path: impl Fn(&str) -> String) -> Vec<Case> {
+    let golden = golden(json);
+    let cases = golden["cases"].as_object().unwrap();
     let case = |(name, case): (&String, &serde_json::Value)| {
         let rows: Vec<Vec<f64>> = serde_json::from_value(case["logits"].clone()).unwrap();
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../goldens/dense").join(name);
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../goldens").join(path(name));
         Case {
             name: name.clone(),
             file: source::open(&path).unwrap_or_else(|e| panic!("{name}: {e}")),
             ids: serde_json::from_value(golden["ids"].clone()).unwrap(),
             logits: rows.concat(),
+            tolerance: tolerance(name),
             options: SessionOptions {
                 context: case["context"].as_u64().unwrap() as usize,
                 activations: ActivationType::F32,
@@ -83,9 +103,8 @@ impl Case {
         }
         let (difference, i) = worst;
         println!("{}, {what}: {difference:e}", self.name);
-        // Logits reach 21, and both round in f32, in other orders.
         assert!(
-            difference < 2e-4,
+            difference < self.tolerance,
             "{}, {what}, number {i}: {}, recorded {}",
             self.name,
             got[i],
@@ -99,24 +118,32 @@ fn bits(x: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn logits_of_dense_architectures_are_those_of_mlx() {
+fn logits_of_dense_directories_are_those_of_mlx() {
+    cases().iter().for_each(compare);
+}
+
+#[test]
+fn logits_of_dense_gguf_files_are_those_of_llama_cpp() {
+    gguf_cases().iter().for_each(compare);
+}
+
+/// Compares the logits of a prompt, whole and cut anywhere, on every path.
+fn compare(case: &Case) {
     let pool = Compute::new(2).unwrap();
-    for case in cases() {
-        let model = case.model();
-        let n = case.ids.len();
-        let mut first = None;
-        for isa in Isa::available() {
-            let compute = pool.clone().with_isa(isa);
-            let whole = case.logits(&model, &compute, case.options, &[n]);
-            case.check(&whole, &format!("{isa}"));
-            let first = first.get_or_insert_with(|| bits(&whole));
-            assert_eq!(*first, bits(&whole), "{}: {isa} has other bits", case.name);
-        }
-        let compute = pool.clone().with_isa(Isa::fastest());
-        for pieces in [vec![1; n], vec![n - 1, 1], vec![1, 6, 9, n - 16]] {
-            let cut = case.logits(&model, &compute, case.options, &pieces);
-            assert_eq!(first, Some(bits(&cut)), "{}, cut into {pieces:?}", case.name);
-        }
+    let model = case.model();
+    let n = case.ids.len();
+    let mut first = None;
+    for isa in Isa::available() {
+        let compute = pool.clone().with_isa(isa);
+        let whole = case.logits(&model, &compute, case.options, &[n]);
+        case.check(&whole, &format!("{isa}"));
+        let first = first.get_or_insert_with(|| bits(&whole));
+        assert_eq!(*first, bits(&whole), "{}: {isa} has other bits", case.name);
+    }
+    let compute = pool.clone().with_isa(Isa::fastest());
+    for pieces in [vec![1; n], vec![n - 1, 1], vec![1, 6, 9, n - 16]] {
+        let cut = case.logits(&model, &compute, case.options, &pieces);
+        assert_eq!(first, Some(bits(&cut)), "{}, cut into {pieces:?}", case.name);
     }
 }
 

@@ -56,7 +56,7 @@ fn assert_close(got: &[f32], want: &[f64], what: &str) {
 #[test]
 fn logits_are_those_of_mlx() {
     let (ids, cases) = cases();
-    assert_eq!(cases.len(), 4);
+    assert_eq!(cases.len(), 7);
     let compute = Compute::new(2).unwrap();
     for (name, want) in cases {
         let model = Transformer::new(open(&name)).unwrap();
@@ -72,6 +72,24 @@ fn logits_are_those_of_mlx() {
         let gguf = converted(&**open(&name), encoding(TensorType::F32), &compute);
         let model = crate::common::transformer(&gguf).unwrap();
         assert_close(&logits(&model, &compute, EXACT, &ids), &want, &format!("{name} as a GGUF file"));
+    }
+}
+
+#[test]
+fn logits_are_those_of_llama_cpp() {
+    let golden = golden("experts_gguf.json");
+    let ids: Vec<u32> = serde_json::from_value(golden["ids"].clone()).unwrap();
+    let cases = golden["cases"].as_object().unwrap();
+    assert_eq!(cases.len(), 6);
+    for (name, case) in cases {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../goldens/experts_{name}.gguf"));
+        let model = Transformer::new(source::open(&path).unwrap()).unwrap();
+        let rows: Vec<Vec<f64>> = serde_json::from_value(case["logits"].clone()).unwrap();
+        let compute = Compute::new(2).unwrap();
+        for chunk in [1, 5, 64] {
+            let options = SessionOptions { chunk, ..EXACT };
+            assert_close(&logits(&model, &compute, options, &ids), &rows.concat(), name);
+        }
     }
 }
 
