@@ -260,7 +260,7 @@ fn calibration_goes_through_dense_architectures() {
             assert_eq!(names.len(), distinct.len(), "{}: {names:?}", case.name);
         }
         let mut inputs = Inputs::default();
-        Layerwise::new(&model, &compute, &[case.ids.clone()]).unwrap().run(&mut inputs).unwrap();
+        Layerwise::new(&model, &compute, std::slice::from_ref(&case.ids)).unwrap().run(&mut inputs).unwrap();
         let stages: Vec<_> = Stage::all(d).collect();
         assert_eq!(inputs.columns.iter().map(|(stage, _)| *stage).collect::<Vec<_>>(), stages);
         assert!(inputs.last.iter().all(|x| x.is_finite()), "{}", case.name);
