@@ -26,7 +26,7 @@ const CLAMP: f32 = 7.0;
 const CLAMPED_SLOPE: f32 = 1.702;
 
 /// `sqrt(8 / pi)`: twice that of the formula with `tanh`, since `(1 + tanh(x)) / 2 = 1 / (1 + exp(-2 x))`.
-const GELU_SLOPE: f32 = 1.595_769_1;
+const GELU_SLOPE: f32 = 1.595_769;
 /// `0.044715 sqrt(8 / pi)`.
 const GELU_CUBE: f32 = 0.071_354_82;
 

@@ -6,7 +6,10 @@ mod common;
 
 use halfbyte::generate::{CachedSession, Event, Request, generate};
 use halfbyte::model::cuda::{CudaModel, CudaOptions, CudaSession};
-use halfbyte::model::{ActivationType, Compute, CpuSession, Error, Sequence, SessionOptions};
+use halfbyte::model::{
+    Activation, ActivationType, Attention, Compute, CpuSession, Description, Error, FeedForward, Mixer,
+    Sequence, SessionOptions, Temperature, Transformer,
+};
 use halfbyte::requantize::Plan;
 use halfbyte::sampler::{Sampler, SamplerConfig};
 use halfbyte::speculate::Speculation;
@@ -18,7 +21,9 @@ use halfbyte_cuda_kernels::profiler::Row;
 use halfbyte_cuda_kernels::{Kernels, PromptPrecision};
 use halfbyte_gguf::{Gguf, GgufWriter};
 use halfbyte_tokenizer::{Special, Tokenizer, TokenizerSpec};
+use std::num::NonZero;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Runs `test` with a device of its own, and checks that nothing went wrong on it and nothing was left.
@@ -459,6 +464,47 @@ fn three_replies_at_once_are_what_each_is_alone() {
             assert!(at_once == alone, "from three threads");
         });
     }
+}
+
+#[test]
+fn parts_of_layers_without_kernels_are_refused_by_name() {
+    let gguf = halfbyte_gguf::Gguf::open(halfbyte_testing::tiny_model()).unwrap();
+    let model = crate::common::transformer(&gguf).unwrap();
+    type Change = fn(&mut Description);
+    fn attention(d: &mut Description) -> &mut Attention {
+        let Mixer::Attention(attention) = &mut d.layers[0].mixer else { panic!("attention") };
+        attention
+    }
+    let changes: [(Change, &str); 4] = [
+        (|d| d.scales.residual = 0.5, "the scales of a model is Scales { embedding: 1.0, residual: 0.5, "),
+        (
+            |d| {
+                let FeedForward::Dense(dense) = &mut d.layers[0].feed_forward else { panic!("dense") };
+                dense.activation = Activation::GeluTanh;
+            },
+            "the activation of a feed-forward network is GeluTanh: on a CUDA device expected SiLU",
+        ),
+        (
+            |d| attention(d).temperature = NonZero::new(8).map(|length| Temperature { scale: 0.1, length }),
+            "the temperature of attention is one that grows: on a CUDA device expected the same at all positions",
+        ),
+        (
+            |d| {
+                let norm = d.norm;
+                attention(d).head_norms = Some([norm; 2]);
+            },
+            "the norm of queries and keys is over ",
+        ),
+    ];
+    on_emulator(9, |kernels| {
+        for (change, message) in changes {
+            let mut d = model.description().clone();
+            change(&mut d);
+            let changed = Transformer::with_description(Arc::clone(model.file()), d).unwrap();
+            let error = CudaModel::new(kernels, &changed).unwrap_err().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
+    });
 }
 
 #[test]

@@ -224,6 +224,10 @@ fn what_can_not_be_shared_is_named() {
     let model = crate::common::transformer(&gguf).unwrap();
     let refused = |model: &Transformer, count| model.share(0, count).unwrap_err().to_string();
     assert_eq!(refused(&model, 3), "3 ranks can't share 2 key and value heads: expected 1 to 2 ranks");
+    let olmo = Transformer::new(golden("dense/olmo2")).unwrap();
+    let expected = "2 ranks can't share 1 norm over all heads of the queries: expected 1 to 1 ranks";
+    assert_eq!(refused(&olmo, 2), expected);
+    assert!(olmo.share(0, 1).is_ok());
     let pool = Compute::new(1).unwrap();
     let ctx = pool.clone();
     let mut ranks = Thread::connected(2);

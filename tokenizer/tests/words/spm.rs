@@ -1,6 +1,7 @@
 //! The SentencePiece-style tokenizer against ids and bytes that llama.cpp gives for a small vocabulary.
 #![allow(clippy::unwrap_used, reason = "an error or a missing value is what fails a test")]
 
+use halfbyte_tokenizer::chat::{ChatOptions, ChatTemplate, Message};
 use halfbyte_tokenizer::{Special, TokenKind, Tokenizer, TokenizerSpec};
 use serde_json::Value;
 
@@ -153,4 +154,47 @@ fn without_byte_tokens_the_unknown_token_stands_in() {
     let tokenizer = Tokenizer::new(&none).unwrap();
     let error = tokenizer.encode("a日a", Special::Off).unwrap_err().to_string();
     assert_eq!(error, "the vocabulary has no token for '日', no byte tokens for it and no unknown token");
+}
+
+/// A vocabulary of gemma's kind: bytes, and the tokens of its turns as control tokens.
+fn gemma() -> TokenizerSpec {
+    let named = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"];
+    let bytes = (0..=255).map(|byte| format!("<0x{byte:02X}>"));
+    let tokens: Vec<String> = named.into_iter().map(String::from).chain(bytes).collect();
+    let token_type = |i: usize| match i {
+        3 => 2,
+        0..6 => 3,
+        _ => 6,
+    };
+    TokenizerSpec {
+        model: "llama".into(),
+        scores: vec![0.0; tokens.len()],
+        token_types: (0..tokens.len()).map(token_type).collect(),
+        bos_id: Some(2),
+        eos_id: Some(1),
+        add_bos: Some(true),
+        add_space_prefix: Some(false),
+        tokens,
+        ..TokenizerSpec::default()
+    }
+}
+
+#[test]
+fn gemmas_turns_begin_with_bos_and_end_a_reply() {
+    let tokenizer = Tokenizer::new(&gemma()).unwrap();
+    // The end of a turn is known by its text: files name only `<eos>`.
+    assert_eq!(tokenizer.eog_ids(), [1, 5]);
+    let template = "{{ bos_token }}{% for message in messages %}\
+                    {% set role = 'model' if message.role == 'assistant' else message.role %}\
+                    {{ '<start_of_turn>' + role + '\n' + message.content | trim + '<end_of_turn>\n' }}{% endfor %}\
+                    {% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}";
+    let template = ChatTemplate::from_source(template, &tokenizer).unwrap();
+    let messages = [Message::user("user "), Message::assistant("model"), Message::user("<end_of_turn>")];
+    let prompt = template.prompt(&tokenizer, &messages, &ChatOptions::default()).unwrap();
+    let expected = "<bos><start_of_turn>user\nuser<end_of_turn>\n<start_of_turn>model\nmodel<end_of_turn>\n\
+                    <start_of_turn>user\n<end_of_turn><end_of_turn>\n<start_of_turn>model\n";
+    assert_eq!(prompt.text, expected);
+    let count = |id: u32| prompt.ids.iter().filter(|&&known| known == id).count();
+    // What a person writes is no end of a turn, and there is one beginning of a text.
+    assert_eq!((prompt.ids[0], count(2), count(4), count(5), count(1)), (2, 1, 4, 3, 0));
 }
