@@ -86,10 +86,16 @@ struct SwiGlu<'a> {
 
 #[inline(always)]
 fn swiglu_vector<S: Simd>(s: S, gate: S::F32, up: S::F32) -> S::F32 {
+    s.mul(silu(s, gate), up)
+}
+
+/// `gate / (1 + exp(-gate))`, as [`swiglu`] describes it.
+#[inline(always)]
+pub(crate) fn silu<S: Simd>(s: S, gate: S::F32) -> S::F32 {
     // By `e = exp(-|g|)`, which can't overflow: `g / (1 + e)` from 0 on, `g e / (1 + e)` below.
     let e = exp(s, s.from_bits(s.or(s.to_bits(gate), s.splat_i32(i32::MIN))));
     let numerator = s.select_lt(gate, s.splat(0.0), s.mul(gate, e), gate);
-    s.mul(s.div(numerator, s.add(s.splat(1.0), e)), up)
+    s.div(numerator, s.add(s.splat(1.0), e))
 }
 
 impl Kernel for SwiGlu<'_> {

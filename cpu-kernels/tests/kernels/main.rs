@@ -10,6 +10,7 @@ mod int8;
 mod isa;
 mod matrix;
 mod packed;
+mod recurrent;
 mod refusals;
 mod rows;
 mod support;
