@@ -7,6 +7,7 @@
 mod llama;
 mod qwen2;
 mod qwen3;
+mod qwen35;
 mod reader;
 
 use halfbyte_cpu_kernels::RopeOrder;
@@ -17,7 +18,7 @@ use crate::source::{self, Object, Source};
 pub(crate) use reader::Reader;
 
 /// Every architecture.
-const ALL: [&Architecture; 3] = [&llama::LLAMA, &qwen2::QWEN2, &qwen3::QWEN3];
+const ALL: [&Architecture; 4] = [&llama::LLAMA, &qwen2::QWEN2, &qwen3::QWEN3, &qwen35::QWEN35];
 
 /// What there is to know of an architecture.
 #[derive(Debug)]
@@ -37,7 +38,31 @@ pub(crate) struct Architecture {
     pub(crate) describe: fn(&Reader<'_>) -> Result<Description, Error>,
 }
 
+/// What becomes of a checkpoint's tensor when it is shown as a GGUF file has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// It stays as it is stored.
+    AsStored,
+    /// 1 is added to each number.
+    PlusOne,
+    /// Each number `x` becomes `-exp(x)`.
+    MinusExp,
+    /// The taps of a convolution lose their dimension of one channel.
+    Taps,
+}
+
 impl Architecture {
+    /// What becomes of the tensor that GGUF calls `known`. `norms_lack_one`: the files are as Hugging Face has them, and not
+    /// as MLX has them.
+    pub(crate) fn form(&self, known: &str, norms_lack_one: bool) -> Form {
+        if self.name == qwen35::QWEN35.name { qwen35::form(known, norms_lack_one) } else { Form::AsStored }
+    }
+
+    /// The part of a head that rotates where `config.json` does not say it, and whether it may say another one than 1.
+    pub(crate) fn partial_rotary(&self) -> (f64, bool) {
+        if self.name == qwen35::QWEN35.name { (qwen35::PARTIAL_ROTARY, true) } else { (1.0, false) }
+    }
+
     /// The architecture with this `general.architecture`.
     fn by_name(name: &str) -> Result<&'static Self, Error> {
         ALL.into_iter().find(|architecture| architecture.name == name).ok_or_else(|| Error::Architecture {
@@ -49,13 +74,23 @@ impl Architecture {
     /// The architecture with this `model_type`, or the names of all that there are.
     pub(crate) fn by_model_type(model_type: Option<&str>) -> Result<&'static Self, String> {
         // Mistral's models are Llama's with a window, which `configure` refuses where it is used.
-        let model_type = model_type.map(|name| if name == "mistral" { "llama" } else { name });
+        let model_type = model_type.map(|name| match name {
+            "mistral" => "llama",
+            // The text part of a model that sees.
+            "qwen3_5_text" => "qwen3_5",
+            name => name,
+        });
         let found = ALL.into_iter().find(|architecture| Some(architecture.model_type) == model_type);
         found.ok_or_else(|| names(|architecture| architecture.model_type))
     }
 
     /// GGUF's name of the tensor that a checkpoint calls `name`, if the architecture has it.
     pub(crate) fn gguf_name(&self, name: &str) -> Option<String> {
+        // Models that see have their text part's modules in another one.
+        let text = ["model.language_model.", "language_model.model."];
+        let inner =
+            text.iter().find_map(|prefix| name.strip_prefix(prefix)).map(|rest| format!("model.{rest}"));
+        let name = inner.as_deref().unwrap_or_else(|| name.strip_prefix("language_model.").unwrap_or(name));
         match name {
             "model.embed_tokens.weight" => return Some("token_embd.weight".to_owned()),
             "model.norm.weight" => return Some("output_norm.weight".to_owned()),
@@ -65,6 +100,9 @@ impl Architecture {
         let (layer, rest) = name.strip_prefix("model.layers.")?.split_once('.')?;
         // The number as it is written by those who write no sign and no leading zeros.
         let number: u32 = layer.parse().ok().filter(|n: &u32| n.to_string() == layer)?;
+        if let Some((_, part)) = self.modules.iter().find(|(theirs, _)| *theirs == rest) {
+            return Some(format!("blk.{number}.{part}"));
+        }
         let (module, kind) = rest.rsplit_once('.')?;
         let (_, part) = self.modules.iter().find(|(theirs, _)| *theirs == module)?;
         matches!(kind, "weight" | "bias").then(|| format!("blk.{number}.{part}.{kind}"))

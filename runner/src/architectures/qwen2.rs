@@ -17,7 +17,7 @@ pub(super) const QWEN2: Architecture = Architecture {
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     reader.refuse_experts()?;
     reader.dense(|_, description, i, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
+        let Mixer::Attention(attention) = &mut layer.mixer else { return Ok(()) };
         for (linear, part) in
             [(&mut attention.q, "attn_q"), (&mut attention.k, "attn_k"), (&mut attention.v, "attn_v")]
         {

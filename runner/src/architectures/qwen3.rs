@@ -29,7 +29,7 @@ pub(super) const QWEN3: Architecture = Architecture {
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     reader.refuse_experts()?;
     reader.dense(|reader, description, i, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
+        let Mixer::Attention(attention) = &mut layer.mixer else { return Ok(()) };
         attention.head_norms = Some([
             reader.norm(description, format!("blk.{i}.attn_q_norm.weight"), attention.head_dim)?,
             reader.norm(description, format!("blk.{i}.attn_k_norm.weight"), attention.head_dim)?,

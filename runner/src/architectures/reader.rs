@@ -1,7 +1,7 @@
 //! Metadata under an architecture's prefix, and the parts that most descriptions have.
 
-use halfbyte_cpu_kernels::RopeTable;
-use halfbyte_gguf::{Metadata, Value};
+use halfbyte_cpu_kernels::{HeadOrder, RopeTable};
+use halfbyte_gguf::{Array, Metadata, Value};
 
 use super::Architecture;
 use crate::model::{
@@ -22,10 +22,10 @@ pub(crate) struct Reader<'a> {
 
 /// Heads of an attention layer.
 #[derive(Clone, Copy, Debug)]
-struct Heads {
-    n_heads: usize,
-    n_kv_heads: usize,
-    head_dim: usize,
+pub(super) struct Heads {
+    pub(super) n_heads: usize,
+    pub(super) n_kv_heads: usize,
+    pub(super) head_dim: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -34,18 +34,18 @@ impl<'a> Reader<'a> {
     }
 
     /// The key `name` with the architecture's prefix.
-    fn key(&self, name: &str) -> String {
+    pub(super) fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.architecture.name)
     }
 
     /// A size: at least 1 and no more than anyone could mean.
-    fn size(&self, name: &str) -> Result<usize, Error> {
+    pub(super) fn size(&self, name: &str) -> Result<usize, Error> {
         let key = self.key(name);
         let value = self.metadata.u32(&key)?;
         check_size(key, value)
     }
 
-    fn opt_size(&self, name: &str) -> Result<Option<usize>, Error> {
+    pub(super) fn opt_size(&self, name: &str) -> Result<Option<usize>, Error> {
         let key = self.key(name);
         self.metadata.opt_u32(&key)?.map(|v| check_size(key, v)).transpose()
     }
@@ -60,6 +60,57 @@ impl<'a> Reader<'a> {
             Ok(value)
         } else {
             Err(Error::Hyperparameter { key, got: value.to_string(), expected: "a positive number".into() })
+        }
+    }
+
+    /// A number that may be 0.
+    pub(super) fn opt_u32(&self, name: &str) -> Result<Option<u32>, Error> {
+        Ok(self.metadata.opt_u32(&self.key(name))?)
+    }
+
+    /// A list of truth values, which files may hold as numbers.
+    pub(super) fn opt_bools(&self, name: &str) -> Result<Option<Vec<bool>>, Error> {
+        match self.metadata.get(&self.key(name)) {
+            None => Ok(None),
+            Some(Value::Array(Array::Bool(list))) => Ok(Some(list.clone())),
+            Some(Value::Array(Array::U32(list))) => Ok(Some(list.iter().map(|&v| v != 0).collect())),
+            Some(Value::Array(Array::I32(list))) => Ok(Some(list.iter().map(|&v| v != 0).collect())),
+            Some(other) => Err(self.wrong(name, other.type_name(), "a list of truth values".into())),
+        }
+    }
+
+    /// The error for a key whose value makes no sense.
+    pub(super) fn wrong(&self, name: &str, got: impl ToString, expected: String) -> Error {
+        Error::Hyperparameter { key: self.key(name), got: got.to_string(), expected }
+    }
+
+    /// Which key head a value head reads.
+    pub(super) fn head_order(&self) -> HeadOrder {
+        self.source.head_order()
+    }
+
+    /// The names of all tensors.
+    pub(super) fn tensor_names(&self) -> impl Iterator<Item = &'a str> {
+        self.source.tensors().iter().map(|tensor| tensor.name.as_str())
+    }
+
+    /// A model without layers: its sizes, its embedding and its last norm.
+    pub(super) fn begin(&self) -> Result<Description, Error> {
+        let width = self.size("embedding_length")?;
+        let n_vocab = match self.source.opt_tensor("token_embd.weight") {
+            Some(t) if t.dims.len() == 2 => t.dims[1],
+            _ => self.size("vocab_size")?,
+        };
+        let mut d = Description::new(self.architecture.name, width, n_vocab);
+        d.context = self.metadata.u32(&self.key("context_length"))?.max(1) as usize;
+        d.norm = self.norm(&mut d, "output_norm.weight", width)?;
+        Ok(d)
+    }
+
+    /// Adds the output matrix if the file has one, behind the layers.
+    pub(super) fn end(&self, d: &mut Description) {
+        if self.source.opt_tensor("output.weight").is_some() {
+            d.output = d.add_matrix("output.weight", d.n_vocab, d.width);
         }
     }
 
@@ -91,31 +142,22 @@ impl<'a> Reader<'a> {
         &self,
         mut finish: impl FnMut(&Self, &mut Description, usize, &mut Layer) -> Result<(), Error>,
     ) -> Result<Description, Error> {
-        let width = self.size("embedding_length")?;
-        let heads = self.heads(width)?;
-        let n_vocab = match self.source.opt_tensor("token_embd.weight") {
-            Some(t) if t.dims.len() == 2 => t.dims[1],
-            _ => self.size("vocab_size")?,
-        };
+        let mut d = self.begin()?;
+        let heads = self.heads(d.width)?;
         let n_layers = self.size("block_count")?;
         let hidden = self.size("feed_forward_length")?;
-        let mut d = Description::new(self.architecture.name, width, n_vocab);
-        d.context = self.metadata.u32(&self.key("context_length"))?.max(1) as usize;
-        d.norm = self.norm(&mut d, "output_norm.weight", width)?;
         let rope = self.rope(&mut d, heads.head_dim)?;
         for i in 0..n_layers {
             let mut layer = self.dense_layer(&mut d, i, heads, hidden, rope)?;
             finish(self, &mut d, i, &mut layer)?;
             d.layers.push(layer);
         }
-        if self.source.opt_tensor("output.weight").is_some() {
-            d.output = d.add_matrix("output.weight", n_vocab, width);
-        }
+        self.end(&mut d);
         Ok(d)
     }
 
     /// The heads of every layer, their sizes checked against the width.
-    fn heads(&self, width: usize) -> Result<Heads, Error> {
+    pub(super) fn heads(&self, width: usize) -> Result<Heads, Error> {
         let n_heads = self.size("attention.head_count")?;
         let n_kv_heads = self.opt_size("attention.head_count_kv")?.unwrap_or(n_heads);
         let indivisible = |name: &str, got: usize, by: &str, n: usize| Error::Hyperparameter {
@@ -176,6 +218,7 @@ impl<'a> Reader<'a> {
             scale: 1.0 / (head_dim as f32).sqrt(),
             soft_cap: None,
             sinks: None,
+            gated: false,
         };
         Ok(Layer {
             mixer_norm,
@@ -197,7 +240,7 @@ impl<'a> Reader<'a> {
 
     /// `base^(-2 i / dims)`, divided by the linear factor or by the factors of the tensor `rope_freqs.weight` (which is how
     /// Llama 3's scaling is stored).
-    fn rope(&self, d: &mut Description, head_dim: usize) -> Result<RopeId, Error> {
+    pub(super) fn rope(&self, d: &mut Description, head_dim: usize) -> Result<RopeId, Error> {
         let dims = self.opt_size("rope.dimension_count")?.unwrap_or(head_dim);
         if dims > head_dim || !dims.is_multiple_of(2) {
             let (key, got) = (self.key("rope.dimension_count"), dims.to_string());
@@ -251,7 +294,7 @@ impl<'a> Reader<'a> {
 /// The tensor of Llama 3's factors.
 const ROPE_FACTORS: &str = "rope_freqs.weight";
 
-fn plain(d: &mut Description, tensor: String, rows: usize, cols: usize) -> Linear {
+pub(super) fn plain(d: &mut Description, tensor: String, rows: usize, cols: usize) -> Linear {
     Linear { matrix: d.add_matrix(tensor, rows, cols), bias: None }
 }
 

@@ -6,7 +6,7 @@
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::rms_norm;
 
-use super::description::{Description, FeedForward, MatrixId, Mixer, Norm};
+use super::description::{Description, FeedForward, MatrixId, Norm};
 use super::session::ActivationType;
 use super::state::LayerState;
 use super::step::{Buffers, Step, embed};
@@ -16,7 +16,7 @@ use super::{Compute, Error, Rope, Transformer};
 /// Matrices that read the same inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// What a layer's mixer reads: queries, keys and values of attention.
+    /// What a layer's mixer reads: queries, keys and values of attention, and the gates of recurrent layers.
     MixerInput(usize),
     /// The mixer's output matrix.
     MixerOutput(usize),
@@ -39,17 +39,14 @@ impl Stage {
 
     /// Its matrices.
     pub fn matrices(self, description: &Description) -> Vec<MatrixId> {
-        let mixer = |l: usize| {
-            let Mixer::Attention(a) = &description.layers[l].mixer;
-            a
-        };
+        let mixer = |l: usize| &description.layers[l].mixer;
         let feed_forward = |l: usize| {
             let FeedForward::Dense(d) = &description.layers[l].feed_forward;
             d
         };
         match self {
-            Self::MixerInput(l) => [mixer(l).q, mixer(l).k, mixer(l).v].map(|linear| linear.matrix).to_vec(),
-            Self::MixerOutput(l) => vec![mixer(l).output.matrix],
+            Self::MixerInput(l) => mixer(l).inputs().into_iter().map(|linear| linear.matrix).collect(),
+            Self::MixerOutput(l) => vec![mixer(l).output().matrix],
             Self::FeedForwardInput(l) => vec![feed_forward(l).gate.matrix, feed_forward(l).up.matrix],
             Self::FeedForwardOutput(l) => vec![feed_forward(l).down.matrix],
             Self::Output => vec![description.output],

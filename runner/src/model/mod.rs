@@ -19,6 +19,7 @@ mod forward;
 mod layerwise;
 mod profile;
 mod ranks;
+mod recurrent;
 mod sequence;
 mod session;
 mod state;
@@ -28,8 +29,8 @@ mod weights;
 
 pub use batch::{Batch, Part, Row, Rows};
 pub use description::{
-    Activation, Attention, Dense, Description, FeedForward, Layer, Linear, MatrixId, MatrixInfo, Mixer, Norm,
-    Rope, RopeId, VectorId, VectorInfo,
+    Activation, Attention, Dense, Description, FeedForward, GatedDelta, Layer, Linear, MatrixId, MatrixInfo,
+    Mixer, Norm, Rope, RopeId, VectorId, VectorInfo,
 };
 pub use error::Error;
 pub use layerwise::{Layerwise, Stage, Visitor};

@@ -49,6 +49,23 @@ pub trait Sequence: Debug + Send {
     /// [`Error::OtherState`] and [`Error::Attention`] for a copy that does not fit; those of a device.
     fn restore(&mut self, saved: &SavedState) -> Result<(), Error>;
 
+    /// A copy of what [`Self::cut`] can't give back, which may be much less than [`Self::save`] copies. It is good for this
+    /// sequence alone, and only as long as no token before its end is taken back: keys and values stay where they are.
+    ///
+    /// # Errors
+    /// As [`Self::save`].
+    fn mark(&self) -> Result<SavedState, Error> {
+        self.save()
+    }
+
+    /// Goes back to where [`Self::mark`] was called.
+    ///
+    /// # Errors
+    /// As [`Self::restore`], and for a mark that is longer than the sequence.
+    fn rewind(&mut self, mark: &SavedState) -> Result<(), Error> {
+        self.restore(mark)
+    }
+
     /// Adds a prompt's tokens, and returns the logits after the last of them.
     ///
     /// # Errors

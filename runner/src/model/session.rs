@@ -289,6 +289,17 @@ impl Sequence for CpuSession {
         self.state.restore(saved)
     }
 
+    fn mark(&self) -> Result<SavedState, Error> {
+        if self.forward.link.is_some() {
+            return Err(Error::Unsaved);
+        }
+        Ok(self.state.mark())
+    }
+
+    fn rewind(&mut self, mark: &SavedState) -> Result<(), Error> {
+        self.state.rewind(mark)
+    }
+
     fn prompt(&mut self, ids: &[u32]) -> Result<&mut [f32], Error> {
         self.feed(ids)
     }

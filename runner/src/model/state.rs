@@ -11,6 +11,7 @@ use halfbyte_attention::{KvCache, KvType, SavedKv};
 
 use super::Error;
 use super::description::{Description, Mixer};
+use super::recurrent::RecurrentState;
 
 /// Why a state cannot be cut back: one of its layers keeps a summary of all positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +36,9 @@ pub struct SavedState {
 #[derive(Clone, Debug)]
 pub(super) enum SavedLayer {
     Attention(SavedKv),
+    /// How many positions had keys and values, which [`State::rewind`] finds where they are.
+    Positions(usize),
+    Recurrent(Arc<RecurrentState>),
     /// A device's copy of a layer's keys and values.
     #[cfg(feature = "cuda")]
     Device(Arc<halfbyte_cuda_kernels::attention::DeviceKvCache>),
@@ -70,6 +74,8 @@ impl SavedState {
     pub fn bytes(&self) -> usize {
         let layer = |layer: &SavedLayer| match layer {
             SavedLayer::Attention(kv) => kv.bytes(),
+            SavedLayer::Positions(_) => 0,
+            SavedLayer::Recurrent(state) => state.bytes(),
             #[cfg(feature = "cuda")]
             SavedLayer::Device(_) => 0,
             SavedLayer::Other(_) => 0,
@@ -83,6 +89,8 @@ impl SavedState {
 pub(super) enum LayerState {
     /// Keys and values of each position.
     Attention(KvCache),
+    /// What a recurrent layer made of all positions.
+    Recurrent(RecurrentState),
 }
 
 impl LayerState {
@@ -92,6 +100,7 @@ impl LayerState {
             Mixer::Attention(a) => {
                 Ok(Self::Attention(KvCache::new(kv_type, a.n_kv_heads, a.head_dim, capacity)?))
             }
+            Mixer::GatedDelta(d) => Ok(Self::Recurrent(RecurrentState::new(d))),
         }
     }
 
@@ -99,12 +108,14 @@ impl LayerState {
     pub(super) fn clear(&mut self) {
         match self {
             Self::Attention(cache) => cache.clear(),
+            Self::Recurrent(state) => state.clear(),
         }
     }
 
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Attention(cache) => cache.len(),
+            Self::Recurrent(state) => state.len(),
         }
     }
 
@@ -112,6 +123,7 @@ impl LayerState {
     fn can_cut(&self) -> bool {
         match self {
             Self::Attention(_) => true,
+            Self::Recurrent(_) => false,
         }
     }
 
@@ -119,18 +131,53 @@ impl LayerState {
     fn cut(&mut self, len: usize) {
         match self {
             Self::Attention(cache) => cache.truncate(len),
+            Self::Recurrent(_) => {}
         }
     }
 
     fn save(&self) -> SavedLayer {
         match self {
             Self::Attention(cache) => SavedLayer::Attention(cache.save()),
+            Self::Recurrent(state) => SavedLayer::Recurrent(Arc::new(state.clone())),
+        }
+    }
+
+    /// A copy of what [`Self::cut`] can't give back.
+    fn mark(&self) -> SavedLayer {
+        match self {
+            Self::Attention(cache) => SavedLayer::Positions(cache.len()),
+            Self::Recurrent(_) => self.save(),
+        }
+    }
+
+    /// Goes back to what [`Self::mark`] saw.
+    fn rewind(&mut self, mark: &SavedLayer) -> Result<(), Error> {
+        match (self, mark) {
+            (Self::Attention(cache), SavedLayer::Positions(len)) => {
+                cache.truncate(*len);
+                Ok(())
+            }
+            (state, mark) => state.restore(mark),
+        }
+    }
+
+    /// Whether a copy is of such a layer, and of no more positions than there are where keys and values are not in it.
+    fn fits(&self, saved: &SavedLayer, rewinds: bool) -> bool {
+        match (self, saved) {
+            (Self::Attention(_), SavedLayer::Attention(_)) => true,
+            (Self::Attention(cache), SavedLayer::Positions(len)) => rewinds && cache.len() >= *len,
+            (Self::Recurrent(state), SavedLayer::Recurrent(saved)) => state.fits(saved),
+            _ => false,
         }
     }
 
     fn restore(&mut self, saved: &SavedLayer) -> Result<(), Error> {
         match (self, saved) {
             (Self::Attention(cache), SavedLayer::Attention(kv)) => Ok(cache.restore(kv)?),
+            (Self::Recurrent(state), SavedLayer::Recurrent(saved)) => {
+                state.restore(saved);
+                Ok(())
+            }
             _ => Err(Error::OtherState),
         }
     }
@@ -139,6 +186,7 @@ impl LayerState {
     fn bytes(&self) -> usize {
         match self {
             Self::Attention(cache) => cache.bytes(),
+            Self::Recurrent(state) => state.bytes(),
         }
     }
 }
@@ -190,12 +238,35 @@ impl State {
     /// Puts a copy in the place of the state.
     ///
     /// # Errors
-    /// [`Error::OtherState`] for a copy of another kind of session, [`Error::Attention`] for one of other sizes.
+    /// [`Error::OtherState`] for a copy of another kind of session, or of a mark; [`Error::Attention`] for one of other sizes.
     pub(super) fn restore(&mut self, saved: &SavedState) -> Result<(), Error> {
-        if saved.layers.len() != self.layers.len() {
-            return Err(Error::OtherState);
-        }
+        self.require_fit(saved, false)?;
         self.layers.iter_mut().zip(&saved.layers).try_for_each(|(layer, saved)| layer.restore(saved))
+    }
+
+    /// A copy of what [`Self::cut`] can't give back.
+    pub(super) fn mark(&self) -> SavedState {
+        SavedState { len: self.len(), layers: self.layers.iter().map(LayerState::mark).collect() }
+    }
+
+    /// Goes back to what [`Self::mark`] saw, as long as no position before its end has been changed since.
+    ///
+    /// # Errors
+    /// As [`Self::restore`], and for fewer positions than there were.
+    pub(super) fn rewind(&mut self, mark: &SavedState) -> Result<(), Error> {
+        self.require_fit(mark, true)?;
+        self.layers.iter_mut().zip(&mark.layers).try_for_each(|(layer, mark)| layer.rewind(mark))
+    }
+
+    /// Refuses a copy whose layers are others, before anything is changed.
+    fn require_fit(&self, saved: &SavedState, rewinds: bool) -> Result<(), Error> {
+        let mut layers = self.layers.iter().zip(&saved.layers);
+        if saved.layers.len() == self.layers.len() && layers.all(|(layer, saved)| layer.fits(saved, rewinds))
+        {
+            Ok(())
+        } else {
+            Err(Error::OtherState)
+        }
     }
 
     /// Bytes reserved for it.

@@ -1,6 +1,6 @@
 //! Decides what every tensor becomes, before anything is written.
 
-use halfbyte_cpu_kernels::Matrix;
+use halfbyte_cpu_kernels::{HeadOrder, Matrix};
 
 use super::pattern::matches;
 use super::{Encoding, Error};
@@ -25,7 +25,8 @@ pub struct Keep {
 
 /// A model and the new type of each of its tensors.
 ///
-/// A tensor of one dimension (norm, bias, rope factors) stays as it is, byte for byte and whatever it holds. Every
+/// A tensor of one dimension (norm, bias, rope factors) stays as it is, byte for byte and whatever it holds. The taps of a
+/// convolution, which are few, are F32. Every
 /// other one gets the plan's format or that of the last [`Keep`] that matches, or what takes its place for the length of
 /// its rows ([`Encoding::for_rows`]); if it has the type already, it is copied and loses nothing.
 #[derive(Debug)]
@@ -58,9 +59,10 @@ impl<'a> Plan<'a> {
     /// Decides what the tensors of `source` become. Weights are not looked at yet.
     ///
     /// # Errors
-    /// [`Error::KeepUnmatched`], [`Error::RowLength`]; a tensor of two or more dimensions whose type is not supported, and
+    /// [`Error::KeepUnmatched`], [`Error::RowLength`], [`Error::HeadOrder`]; a tensor of two or more dimensions whose type is not supported, and
     /// a vector whose type has no known size.
     pub fn new(source: &'a dyn Source, encoding: Encoding, keep: &[Keep]) -> Result<Self, Error> {
+        require_head_order(source)?;
         let is_vector = |info: &TensorInfo| info.dims.len() == 1;
         for Keep { pattern, .. } in keep {
             if !source.tensors().iter().any(|t| !is_vector(t) && matches(pattern, &t.name)) {
@@ -82,6 +84,9 @@ impl<'a> Plan<'a> {
             }
             let kept = keep.iter().rev().find(|keep| matches(&keep.pattern, &info.name));
             let encoding = kept.map_or(encoding, |keep| keep.encoding).for_rows(info.row_len());
+            // F32 is one of the types that can be written.
+            let encoding =
+                if is_taps(info) { Encoding::new(TensorType::F32).unwrap_or(encoding) } else { encoding };
             let ty = encoding.tensor_type();
             if !info.row_len().is_multiple_of(ty.block_len()) {
                 let (expected, got) = (ty.block_len(), info.row_len());
@@ -172,6 +177,25 @@ impl<'a> Plan<'a> {
     pub fn n_weights(&self) -> usize {
         self.tensors.iter().map(TensorInfo::n_elements).sum()
     }
+}
+
+/// Whether a tensor has the taps of a recurrent layer's convolution.
+fn is_taps(info: &TensorInfo) -> bool {
+    info.name.ends_with(".ssm_conv1d.weight")
+}
+
+/// Refuses heads whose order would change, with the columns of the matrix that reads them.
+fn require_head_order(source: &dyn Source) -> Result<(), Error> {
+    let metadata = source.metadata();
+    let Some(architecture) = metadata.opt_str("general.architecture")? else { return Ok(()) };
+    let heads = |name: &str| metadata.opt_u32(&format!("{architecture}.ssm.{name}"));
+    if let (Some(k_heads), Some(v_heads)) = (heads("group_count")?, heads("time_step_rank")?)
+        && k_heads != v_heads
+        && source.head_order() != HeadOrder::Tiled
+    {
+        return Err(Error::HeadOrder { k_heads, v_heads });
+    }
+    Ok(())
 }
 
 fn metadata(source: &dyn Source, encoding: Encoding) -> Metadata {

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use halfbyte_cpu_kernels::{RopeOrder, Weights};
+use halfbyte_cpu_kernels::{HeadOrder, RopeOrder, Weights};
 
 use super::affine::{self, Parts, Quantization};
 use super::config::{self, Shape};
+use super::converted::{self, Unused};
 use super::files::{Entry, Files};
 use super::json::Object;
 use super::limits::MAX_CONFIG_BYTES;
 use super::{Error, Source, tokenizer};
+use crate::architectures::Form;
 use crate::weight_types::{self, WeightType, block_weights};
 use halfbyte_gguf::{self as gguf, Metadata, TensorInfo, TensorType, quote};
 
@@ -80,7 +82,8 @@ impl Checkpoint {
     /// Whatever is missing, malformed or not supported, by file and field or tensor.
     pub fn open(directory: &Path) -> Result<Self, Error> {
         let config = Object::read(&directory.join("config.json"), MAX_CONFIG_BYTES)?
-            .ok_or_else(|| Error::Incomplete { path: directory.to_owned(), missing: "config.json" })?;
+            .ok_or_else(|| Error::Incomplete { path: directory.to_owned(), missing: "config.json" })?
+            .text_part()?;
         let quantization = Quantization::of(&config)?;
         let (metadata, shape) = config::metadata(&config)?;
         let (files, entries) = Files::open(directory)?;
@@ -121,10 +124,22 @@ impl Checkpoint {
         quantization: Option<&Quantization>,
         shape: &Shape,
     ) -> Result<(), Error> {
-        let tied = shape.tied.unwrap_or(!entries.contains_key("lm_head.weight"));
+        let outputs = ["lm_head.weight", "language_model.lm_head.weight"];
+        let tied = shape.tied.unwrap_or(!outputs.iter().any(|name| entries.contains_key(*name)));
+        let norms_lack_one = converted::norms_lack_one(entries);
+        let (mut vision, mut drafts) = (0, 0);
         for (name, entry) in entries {
+            match converted::unused(name) {
+                Some(Unused::Vision) => vision += 1,
+                Some(Unused::Drafts) => drafts += 1,
+                None => {}
+            }
+            if converted::unused(name).is_some() {
+                continue;
+            }
             // A tied model's file may have the same matrix twice.
-            if is_redundant(name) || (tied && name.starts_with("lm_head.")) {
+            let output = name.strip_prefix("language_model.").unwrap_or(name).starts_with("lm_head.");
+            if is_redundant(name) || (tied && output) {
                 continue;
             }
             if let Some(module) = name.strip_suffix(".scales").or_else(|| name.strip_suffix(".biases"))
@@ -135,6 +150,14 @@ impl Checkpoint {
             let Some(known) = shape.architecture.gguf_name(name) else {
                 return Err(Error::ExtraTensor { tensor: quote(name) });
             };
+            let form = shape.architecture.form(&known, norms_lack_one);
+            if form != Form::AsStored {
+                let bytes = self.files.bytes(entry.file, entry.range.clone());
+                let (dims, numbers) = converted::convert(name, form, entry, bytes)?;
+                let info = TensorInfo::new(known, TensorType::F32, &dims)?;
+                self.add(info, Stored::Plain(Span::copied(bytemuck::cast_slice(&numbers))));
+                continue;
+            }
             let parts = name.strip_suffix(".weight").and_then(|module| {
                 let part = |kind: &str| entries.get(&format!("{module}.{kind}"));
                 Some((module, part("scales")?, part("biases")?))
@@ -168,6 +191,12 @@ impl Checkpoint {
                     self.add(info, Stored::Plain(span));
                 }
             }
+        }
+        if vision > 0 {
+            tracing::warn!("{vision} tensors that see are left out: images in requests are refused");
+        }
+        if drafts > 0 {
+            tracing::info!("{drafts} tensors of a block that makes drafts are not used");
         }
         if !tied && !self.by_name.contains_key("output.weight") {
             let tensor = quote("lm_head.weight");
@@ -236,6 +265,10 @@ impl Source for Checkpoint {
 
     fn rope_order(&self) -> Option<RopeOrder> {
         Some(RopeOrder::Halves)
+    }
+
+    fn head_order(&self) -> HeadOrder {
+        HeadOrder::Grouped
     }
 
     fn stored_row(&self, info: &TensorInfo, row: usize) -> usize {

@@ -56,7 +56,6 @@ pub(super) fn metadata(config: &Object) -> Result<(Metadata, Shape), Error> {
         ("attention.head_count_kv", n_kv_heads),
         ("attention.key_length", head_dim),
         ("attention.value_length", head_dim),
-        ("rope.dimension_count", head_dim),
         ("vocab_size", n_vocab),
     ] {
         m.set(format!("{prefix}.{key}"), value);
@@ -67,7 +66,7 @@ pub(super) fn metadata(config: &Object) -> Result<(Metadata, Shape), Error> {
     }
     m.set(format!("{prefix}.attention.layer_norm_rms_epsilon"), eps);
     (architecture.configure)(config, &mut m)?;
-    let rope_factors = rope::set(config, prefix, head_dim as usize, &mut m)?;
+    let rope_factors = rope::set(config, architecture, head_dim as usize, &mut m)?;
     let shape = Shape {
         architecture,
         head_dim: head_dim as usize,

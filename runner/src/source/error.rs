@@ -135,6 +135,16 @@ pub enum Error {
         /// Its type.
         got: String,
     },
+    /// A tensor has a shape that its name does not go with.
+    #[error("tensor {tensor} has {got}: expected {expected}")]
+    Shape {
+        /// The tensor, quoted.
+        tensor: String,
+        /// Its shape.
+        got: String,
+        /// The shapes that it may have.
+        expected: &'static str,
+    },
     /// The parts of an affine tensor do not fit each other.
     #[error("tensor {tensor}: {what} is {got}: expected {expected}")]
     Affine {
@@ -148,7 +158,7 @@ pub enum Error {
         expected: String,
     },
     /// The architecture does not use a tensor of the file, so the model would compute something else than was meant.
-    #[error("tensor {tensor} is not part of the supported architectures (llama, qwen2, qwen3)")]
+    #[error("tensor {tensor} is not part of the supported architectures (llama, qwen2, qwen3, qwen35)")]
     ExtraTensor {
         /// Its name, quoted.
         tensor: String,
@@ -160,9 +170,11 @@ impl Error {
     pub fn names_file(&self) -> bool {
         match self {
             Self::Gguf(error) => error.names_file(),
-            Self::Placement { .. } | Self::Type { .. } | Self::Affine { .. } | Self::ExtraTensor { .. } => {
-                false
-            }
+            Self::Placement { .. }
+            | Self::Type { .. }
+            | Self::Shape { .. }
+            | Self::Affine { .. }
+            | Self::ExtraTensor { .. } => false,
             _ => true,
         }
     }

@@ -4,26 +4,37 @@ use std::f64::consts::TAU;
 
 use super::Error;
 use super::json::Object;
+use crate::architectures::Architecture;
 use halfbyte_gguf::Metadata;
 
 const SUPPORTED: &str = "default, linear, llama3";
 
-/// Sets the metadata of the rotations of `dims` elements a head, and returns Llama 3's factors, one for each pair, if
+/// Sets the metadata of the rotations of heads of `head_dim` elements, and returns Llama 3's factors, one for each pair, if
 /// the model has them: GGUF keeps them as a tensor.
 pub(super) fn set(
     config: &Object,
-    prefix: &str,
-    dims: usize,
+    architecture: &Architecture,
+    head_dim: usize,
     metadata: &mut Metadata,
 ) -> Result<Option<Vec<f32>>, Error> {
+    let prefix = architecture.name;
     // Newer files have one object for all of these fields, under either name.
     let field = if config.get("rope_parameters").is_some() { "rope_parameters" } else { "rope_scaling" };
     let scaling = config.opt_object(field)?.map(of_all_layers).transpose()?;
-    for object in scaling.iter().chain([config]) {
-        if object.opt_f64("partial_rotary_factor")?.is_some_and(|factor| factor != 1.0) {
+    let (mut part, any) = architecture.partial_rotary();
+    for object in [config].into_iter().chain(&scaling) {
+        let Some(factor) = object.opt_f64("partial_rotary_factor")? else { continue };
+        if !any && factor != 1.0 {
             return Err(object.unsupported("partial_rotary_factor", "1"));
         }
+        part = factor;
     }
+    let dims = (head_dim as f64 * part) as usize;
+    if !(0.0..=1.0).contains(&part) || dims == 0 || !dims.is_multiple_of(2) {
+        let expected = format!("a part of {head_dim} elements that is an even number of them");
+        return Err(config.wrong("partial_rotary_factor", expected));
+    }
+    metadata.set(format!("{prefix}.rope.dimension_count"), u32::try_from(dims).unwrap_or(u32::MAX));
     let base = match &scaling {
         Some(scaling) if scaling.get("rope_theta").is_some() => positive(scaling, "rope_theta", None)?,
         _ => positive(config, "rope_theta", Some(10_000.0))?,

@@ -73,6 +73,7 @@ fn description() -> Description {
             scale: 0.3,
             soft_cap,
             sinks: sinks.then(|| d.add_vector(name("attn_sinks.weight"), n_heads)),
+            gated: false,
         };
         let after_mixer = (i > 0).then(|| norm(&mut d, &name("attn_post_norm.weight"), WIDTH));
         let feed_forward_norm = Some(norm(&mut d, &name("ffn_norm.weight"), WIDTH));

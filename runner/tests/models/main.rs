@@ -20,6 +20,7 @@ mod ggml_types;
 mod hub;
 #[cfg(feature = "hub")]
 mod hub_support;
+mod hybrid;
 mod packed;
 mod ranks;
 mod scheduler;

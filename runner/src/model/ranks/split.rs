@@ -61,6 +61,9 @@ impl Restriction {
         let mut layers = std::mem::take(&mut this.description.layers);
         for layer in &mut layers {
             match &mut layer.mixer {
+                Mixer::Attention(a) if a.gated => {
+                    return Err(Error::Unshared { part: "gated attention" });
+                }
                 Mixer::Attention(a) => {
                     let kv_heads = parts("key and value heads", a.n_kv_heads, 1, count)?;
                     let group = a.n_heads / a.n_kv_heads;
@@ -77,6 +80,7 @@ impl Restriction {
                     }
                     (a.n_heads, a.n_kv_heads) = (heads.len() * group, heads.len());
                 }
+                Mixer::GatedDelta(_) => return Err(Error::Unshared { part: "the gated delta rule" }),
             }
             match &mut layer.feed_forward {
                 FeedForward::Dense(d) => {
@@ -126,7 +130,7 @@ impl Transformer {
     ///
     /// # Errors
     /// [`Error::TooManyRanks`] if there are more ranks than key and value heads, or than panels of 16 rows in a matrix;
-    /// [`Error::SharePacked`] for a model that is packed.
+    /// [`Error::Unshared`] for layers that ranks have no parts of; [`Error::SharePacked`] for a model that is packed.
     ///
     /// # Panics
     /// If `rank` is not below `count`.
