@@ -38,6 +38,11 @@ const MARK_DISTANCE: usize = 64;
 /// Tokens at the end of a prompt that may be other ones in the next prompt.
 const LAST_TOKENS: usize = 8;
 
+/// Where the last mark before the end of a prompt is: at a multiple of the distance, and not among the last tokens.
+fn last_mark(prompt: usize) -> usize {
+    prompt.saturating_sub(LAST_TOKENS) / MARK_DISTANCE * MARK_DISTANCE
+}
+
 impl CachedSession {
     /// Takes over `sequence` and empties its context: which tokens were fed to it before is unknown.
     pub fn new(sequence: impl Sequence + 'static) -> Self {
@@ -143,16 +148,20 @@ impl CachedSession {
     /// to be a mark.
     pub(super) fn next_part<'p>(&self, prompt: &'p [u32], most: usize) -> &'p [u32] {
         let fed = self.ids.len();
-        let mark = prompt.len().saturating_sub(LAST_TOKENS) / MARK_DISTANCE * MARK_DISTANCE;
+        let mark = last_mark(prompt.len());
         let end = if !self.sequence.can_cut() && mark > fed { mark } else { prompt.len() };
         &prompt[fed..end.min(fed.saturating_add(most))]
     }
 
-    /// Marks the state behind a part of a prompt, if it can't be cut. `last`: this is the end of the prompt.
-    pub(super) fn mark(&mut self, last: bool) {
+    /// Marks the state behind a part of a prompt of `prompt` tokens, if it can't be cut.
+    pub(super) fn mark(&mut self, prompt: usize) {
         let (len, before) = (self.ids.len(), self.marks.last().map_or(0, SavedState::len));
-        let near = if last { len <= before } else { len < before + MARK_DISTANCE };
-        if self.sequence.can_cut() || near {
+        let wanted = if len == prompt {
+            len > before
+        } else {
+            len >= before + MARK_DISTANCE && len <= last_mark(prompt)
+        };
+        if self.sequence.can_cut() || !wanted {
             return;
         }
         // Without a mark, a later prompt starts from an earlier one.

@@ -56,10 +56,10 @@ pub(super) fn pass(batch: &mut Batch, entries: &mut [Entry<'_, '_>]) -> Result<(
         match window.rows {
             Rows::None => {
                 cache.ids.extend_from_slice(&window.ids);
-                cache.mark(cache.ids.len() == request.prompt.len());
+                cache.mark(request.prompt.len());
                 reply.prompt_fed(cache.ids.len(), request, &mut **listener);
             }
-            Rows::Last => cache.mark(true),
+            Rows::Last => cache.mark(request.prompt.len()),
             Rows::All => {
                 let accepted = cache.ids.len() - before - 1;
                 cache.settle()?;

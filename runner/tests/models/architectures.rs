@@ -77,7 +77,7 @@ fn what_is_wrong_with_a_model_is_named() {
     };
     assert_eq!(
         message(&named("mamba")),
-        "architecture \"mamba\" is not supported; supported: llama, qwen2, qwen3"
+        "architecture \"mamba\" is not supported; supported: llama, qwen2, qwen3, qwen35"
     );
     assert_eq!(
         message(&set("qwen3.expert_count", 8)),

@@ -154,7 +154,7 @@ fn tensors_of_a_model() {
     assert!(with(&|t| _ = t.remove(name)).contains("tensor \"blk.0.ffn_up.weight\" is missing"));
     assert_eq!(
         with(&|t| _ = t.insert("model.layers.0.mlp.experts.0.weight".into(), ("F16", vec![1]))),
-        "tensor \"model.layers.0.mlp.experts.0.weight\" is not part of the supported architectures (llama, qwen2, qwen3)"
+        "tensor \"model.layers.0.mlp.experts.0.weight\" is not part of the supported architectures (llama, qwen2, qwen3, qwen35)"
     );
     assert_eq!(
         with(&|t| _ = t.insert("model.layers.1.mlp.up_proj.weight".into(), ("F16", vec![1]))),
@@ -182,12 +182,12 @@ fn configurations() {
         (
             "model_type",
             json!("mamba"),
-            "config.json: model_type = \"mamba\" is not supported; supported: llama, qwen2, qwen3",
+            "config.json: model_type = \"mamba\" is not supported; supported: llama, qwen2, qwen3, qwen3_5",
         ),
         (
             "model_type",
             Value::Null,
-            "config.json: model_type = missing is not supported; supported: llama, qwen2, qwen3",
+            "config.json: model_type = missing is not supported; supported: llama, qwen2, qwen3, qwen3_5",
         ),
         ("model_type", json!(3), "config.json: model_type is 3: expected a string"),
         (
