@@ -177,10 +177,11 @@ impl CachedSession {
         }
     }
 
-    /// Saves the state if it can't be cut, so that tokens that are fed from now on can be taken back. Returns false if it
-    /// can't be saved either: taking tokens back would then feed the whole context again.
+    /// Holds or marks the state if it can't be cut, so that tokens that are fed from now on can be taken back. Returns false
+    /// if neither works: taking tokens back would then feed the whole context again.
     pub(crate) fn prepare_to_take_back(&mut self) -> bool {
-        if self.sequence.can_cut() {
+        self.before_draft = None;
+        if self.sequence.can_cut() || self.sequence.hold() {
             return true;
         }
         if self.marks.last().is_some_and(|mark| mark.len() == self.ids.len()) {

@@ -32,9 +32,16 @@ pub trait Sequence: Debug + Send {
     /// [`CannotCut`], and nothing is changed: then [`Self::restore`] an earlier state.
     fn cut(&mut self, len: usize) -> Result<(), CannotCut>;
 
-    /// Whether [`Self::cut`] works for every length. Where it does not, speculation saves the state before it feeds a draft.
+    /// Whether [`Self::cut`] works for every length. Where it does not, speculation [holds](Self::hold) the state before
+    /// it feeds a draft, or marks it.
     fn can_cut(&self) -> bool {
         true
+    }
+
+    /// Lets a window of tokens that is fed next be taken back: [`Self::cut`] works for every length from now on then. Returns
+    /// false where it can't.
+    fn hold(&mut self) -> bool {
+        self.can_cut()
     }
 
     /// A copy of the state, from which [`Self::restore`] goes on.

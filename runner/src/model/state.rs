@@ -8,6 +8,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use halfbyte_attention::{KvCache, KvType, SavedKv};
+use halfbyte_cpu_kernels::Context;
 
 use super::Error;
 use super::description::{Description, Mixer};
@@ -119,7 +120,7 @@ impl LayerState {
         }
     }
 
-    /// Whether the end can be cut off.
+    /// Whether the end can always be cut off.
     fn can_cut(&self) -> bool {
         match self {
             Self::Attention(_) => true,
@@ -127,18 +128,34 @@ impl LayerState {
         }
     }
 
-    /// Cuts back to `len` positions; does nothing where that is impossible, which [`Self::can_cut`] says.
-    fn cut(&mut self, len: usize) {
+    /// The fewest positions, but for none at all, that it can be cut back to.
+    fn least(&self) -> usize {
+        match self {
+            Self::Attention(_) => 0,
+            Self::Recurrent(state) => state.least(),
+        }
+    }
+
+    /// Cuts back to `len` positions, at least [`Self::least`] and fewer than there are.
+    fn cut(&mut self, ctx: Context<'_>, len: usize) {
         match self {
             Self::Attention(cache) => cache.truncate(len),
-            Self::Recurrent(_) => {}
+            Self::Recurrent(state) => state.cut(ctx, len),
+        }
+    }
+
+    /// Lets the positions that follow be cut off.
+    fn hold(&mut self) {
+        match self {
+            Self::Attention(_) => {}
+            Self::Recurrent(state) => state.hold(),
         }
     }
 
     fn save(&self) -> SavedLayer {
         match self {
             Self::Attention(cache) => SavedLayer::Attention(cache.save()),
-            Self::Recurrent(state) => SavedLayer::Recurrent(Arc::new(state.clone())),
+            Self::Recurrent(state) => SavedLayer::Recurrent(Arc::new(state.copy())),
         }
     }
 
@@ -218,16 +235,21 @@ impl State {
     ///
     /// # Errors
     /// [`CannotCut`], and nothing is changed. Cutting to 0 always works.
-    pub(super) fn cut(&mut self, len: usize) -> Result<(), CannotCut> {
+    pub(super) fn cut(&mut self, ctx: Context<'_>, len: usize) -> Result<(), CannotCut> {
         if len == 0 {
             self.layers.iter_mut().for_each(LayerState::clear);
         } else if len < self.len() {
-            if !self.can_cut() {
+            if self.layers.iter().any(|layer| layer.least() > len) {
                 return Err(CannotCut { len: self.len(), wanted: len });
             }
-            self.layers.iter_mut().for_each(|layer| layer.cut(len));
+            self.layers.iter_mut().for_each(|layer| layer.cut(ctx, len));
         }
         Ok(())
+    }
+
+    /// Lets the tokens that follow be cut off, as many as a draft has.
+    pub(super) fn hold(&mut self) {
+        self.layers.iter_mut().for_each(LayerState::hold);
     }
 
     /// A copy.

@@ -120,6 +120,54 @@ fn states_are_saved_restored_and_rewound_but_not_cut() {
 }
 
 #[test]
+fn a_held_state_gives_back_the_tokens_of_a_window() {
+    let (compute, ids) = (Compute::new(2).unwrap(), ids());
+    for name in NAMES {
+        let model = model(name);
+        let mut session = CpuSession::new(&model, &compute, EXACT).unwrap();
+        let whole = bits(session.feed(&ids).unwrap());
+        // Windows shorter and longer than the convolution, and than a chunk of the session.
+        for start in [1, 2, 8] {
+            for kept in [0, 1, 2, 3, 7] {
+                session.cut(0).unwrap();
+                session.feed(&ids[..start]).unwrap();
+                assert!(session.hold());
+                if kept > 0 {
+                    session.window(&ids[start..start + kept], &mut |_, _| ()).unwrap();
+                }
+                session.window(&[9, 9, 9, 9, 9, 9, 9], &mut |_, _| ()).unwrap();
+                assert!(start == 1 || session.cut(start - 1).is_err());
+                session.cut(start + kept).unwrap();
+                assert_eq!(session.len(), start + kept);
+                // Once more, with other wrong tokens.
+                session.window(&[3, 4], &mut |_, _| ()).unwrap();
+                session.cut(start + kept).unwrap();
+                assert_eq!(
+                    bits(session.feed(&ids[start + kept..]).unwrap()),
+                    whole,
+                    "{name}, {start}, {kept}"
+                );
+            }
+        }
+        // A restored state holds nothing.
+        session.cut(0).unwrap();
+        session.feed(&ids[..2]).unwrap();
+        assert!(session.hold());
+        session.restore(&session.save().unwrap()).unwrap();
+        session.feed(&ids[2..4]).unwrap();
+        assert!(session.cut(3).is_err());
+    }
+    let options = SessionOptions { context: 64, chunk: 64, ..EXACT };
+    let mut session = CpuSession::new(&model("qwen35.gguf"), &compute, options).unwrap();
+    assert!(session.hold());
+    session.feed(&[1; 63]).unwrap();
+    session.cut(5).unwrap();
+    session.feed(&[2; 59]).unwrap();
+    assert_eq!(session.len(), 64);
+    session.cut(5).unwrap();
+}
+
+#[test]
 fn batches_have_the_bits_of_single_sequences() {
     let (model, compute, ids) = (model("hf_qwen35"), Compute::new(2).unwrap(), ids());
     let starts = [0, 1, 2, 5, 9];
