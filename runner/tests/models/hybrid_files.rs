@@ -11,6 +11,7 @@ use halfbyte_attention::KvType;
 use halfbyte_gguf::{Array, Gguf, GgufWriter, Metadata, TensorInfo, TensorType, Value};
 
 use crate::hybrid::{NAMES, open};
+use crate::source_support::{Directory, N_VOCAB, Tensors, safetensors};
 
 const EXACT: SessionOptions =
     SessionOptions { context: 64, activations: ActivationType::F32, kv_type: KvType::F32, chunk: 5 };
@@ -202,4 +203,113 @@ fn calibration_sees_what_a_session_computes() {
             }
         }
     }
+}
+
+/// A directory of zeros with one recurrent layer, after a change to its configuration and its tensors.
+fn directory(change: impl FnOnce(&mut serde_json::Value, &mut Tensors)) -> Result<(), String> {
+    let mut config = serde_json::json!({
+        "model_type": "qwen3_5_text", "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "vocab_size": N_VOCAB,
+        "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "tie_word_embeddings": true, "hidden_act": "silu",
+        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 2,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}
+    });
+    let mut tensors = Tensors::new();
+    tensors.insert("model.embed_tokens.weight".into(), ("F16", vec![N_VOCAB, 32]));
+    tensors.insert("model.norm.weight".into(), ("F16", vec![32]));
+    for (name, shape) in [
+        ("input_layernorm.weight", vec![32]),
+        ("post_attention_layernorm.weight", vec![32]),
+        ("linear_attn.in_proj_qkv.weight", vec![48, 32]),
+        ("linear_attn.in_proj_z.weight", vec![16, 32]),
+        ("linear_attn.in_proj_b.weight", vec![2, 32]),
+        ("linear_attn.in_proj_a.weight", vec![2, 32]),
+        ("linear_attn.conv1d.weight", vec![48, 1, 4]),
+        ("linear_attn.A_log", vec![2]),
+        ("linear_attn.dt_bias", vec![2]),
+        ("linear_attn.norm.weight", vec![8]),
+        ("linear_attn.out_proj.weight", vec![32, 16]),
+        ("mlp.gate_proj.weight", vec![32, 32]),
+        ("mlp.up_proj.weight", vec![32, 32]),
+        ("mlp.down_proj.weight", vec![32, 32]),
+    ] {
+        tensors.insert(format!("model.layers.0.{name}"), ("F16", shape));
+    }
+    change(&mut config, &mut tensors);
+    let directory = Directory::new();
+    directory.write("config.json", config.to_string());
+    directory.write("model.safetensors", safetensors(&tensors));
+    let opened = halfbyte::source::open(directory.path()).map_err(|error| error.to_string());
+    let error = opened.and_then(|file| Transformer::new(file).map_err(|error| error.to_string())).map(|_| ());
+    error.map_err(|error| error.replace(&*directory.path().to_string_lossy(), "DIR"))
+}
+
+#[test]
+fn what_is_wrong_with_a_hybrids_directory_is_named() {
+    assert_eq!(directory(|_, _| ()), Ok(()));
+    let tensor = |name: &'static str, ty: &'static str, shape: &[usize]| {
+        let shape = shape.to_vec();
+        directory(|_, tensors| {
+            tensors.insert(format!("model.layers.0.linear_attn.{name}"), (ty, shape));
+        })
+        .unwrap_err()
+    };
+    assert_eq!(
+        tensor("conv1d.weight", "F16", &[48, 2, 4]),
+        "tensor \"model.layers.0.linear_attn.conv1d.weight\" has shape [48, 2, 4]: expected [channels, 1, taps] or \
+         [channels, taps, 1]"
+    );
+    assert_eq!(
+        tensor("A_log", "F16", &[2, 1]),
+        "tensor \"model.layers.0.linear_attn.A_log\" has shape [2, 1]: expected one dimension"
+    );
+    assert!(
+        tensor("A_log", "I64", &[2]).starts_with("tensor \"model.layers.0.linear_attn.A_log\" has type I64")
+    );
+    assert_eq!(
+        tensor("conv1d.weight", "F16", &[47, 1, 4]),
+        "tensor blk.0.ssm_conv1d.weight: expected shape [4, 48] (inputs first), got [4, 47]"
+    );
+    let field = |name: &'static str, value: serde_json::Value| directory(|config, _| config[name] = value);
+    for (name, value, message) in [
+        (
+            "attn_output_gate",
+            false.into(),
+            "DIR/config.json: attn_output_gate = false is not supported; supported: true",
+        ),
+        (
+            "attention_bias",
+            true.into(),
+            "DIR/config.json: attention_bias = true is not supported; supported: false",
+        ),
+        (
+            "layer_types",
+            serde_json::json!(["linear_attention", "sliding_attention"]),
+            "DIR/config.json: layer_types is a list of 2: expected a list of linear_attention and full_attention",
+        ),
+        (
+            "linear_num_key_heads",
+            0.into(),
+            "DIR/config.json: linear_num_key_heads is 0: expected a number from 1 to 1048575",
+        ),
+        (
+            "linear_num_key_heads",
+            3.into(),
+            "qwen35.ssm.time_step_rank = 2: expected a multiple of qwen35.ssm.group_count (3)",
+        ),
+    ] {
+        assert_eq!(field(name, value), Err(message.to_owned()), "{name}");
+    }
+    let rotated =
+        |part: f64| directory(|config, _| config["rope_parameters"]["partial_rotary_factor"] = part.into());
+    assert_eq!(rotated(1.0), Ok(()));
+    for part in [0.05, 1.5, -1.0] {
+        assert!(
+            rotated(part).unwrap_err().contains("a part of 16 elements that is an even number of them"),
+            "{part}"
+        );
+    }
+    let moe = field("model_type", "qwen3_5_moe_text".into()).unwrap_err();
+    assert!(moe.starts_with("DIR/config.json: model_type = \"qwen3_5_moe_text\" is not supported"), "{moe}");
 }
