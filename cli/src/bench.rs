@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use halfbyte::model::cuda::CudaModel;
-use halfbyte::model::{Compute, Sequence};
+use halfbyte::model::{Compute, SavedState, Sequence};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -87,12 +87,27 @@ impl Test {
 
     /// Feeds the last of `ids` to a context that holds those before, and says how long that took. Whatever the context
     /// holds already began with the same ids.
-    fn once(self, session: &mut dyn Sequence, ids: &[u32]) -> Result<Duration> {
+    ///
+    /// A state that can't be cut goes back to `mark`, which is made where there is none yet.
+    fn once(
+        self,
+        session: &mut dyn Sequence,
+        ids: &[u32],
+        mark: &mut Option<SavedState>,
+    ) -> Result<Duration> {
         let (before, ids) = ids.split_at(ids.len() - self.tokens());
-        session.cut(before.len())?;
+        if session.cut(before.len()).is_err() {
+            match mark.as_ref().filter(|mark| mark.len() == before.len()) {
+                Some(mark) => session.rewind(mark)?,
+                None => session.cut(0)?,
+            }
+        }
         if session.len() < before.len() {
             session.cut(0)?;
             session.prompt(before)?;
+        }
+        if !session.can_cut() && !before.is_empty() && mark.is_none() {
+            *mark = Some(session.mark()?);
         }
         let start = Instant::now();
         match self {
@@ -139,10 +154,10 @@ pub(crate) fn run(global: &GlobalArgs, args: &BenchArgs) -> Result<()> {
                 Test::Decode { tokens, depth } => (0, tokens, depth),
             };
             let ids = pseudo_random_ids(test.context(), engine.transformer().description().n_vocab);
-            let mut rates = Vec::with_capacity(args.reps);
+            let (mut rates, mut mark) = (Vec::with_capacity(args.reps), None);
             for rep in 0..=args.reps {
                 bar.set_message(format!("{on}, {n_prompt} prompt, {n_gen} decode"));
-                let time = test.once(&mut *session, &ids)?;
+                let time = test.once(&mut *session, &ids, &mut mark)?;
                 // The first repetition warms caches up and is not counted.
                 if rep > 0 {
                     rates.push(test.tokens() as f64 / time.as_secs_f64());

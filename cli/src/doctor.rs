@@ -67,6 +67,8 @@ struct ModelReport {
     trained_context: usize,
     /// The KV cache when the context is full.
     kv_cache_bytes: u64,
+    /// The state of recurrent layers, whatever the number of tokens.
+    state_bytes: u64,
     weight_bytes_per_token: usize,
     matrices: usize,
     int8_matrices: usize,
@@ -156,6 +158,7 @@ fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
         context: options.context,
         trained_context: config.context,
         kv_cache_bytes: kv_bytes(config, &options),
+        state_bytes: config.state_bytes() as u64,
         weight_bytes_per_token: transformer.bytes_per_token(),
         matrices,
         int8_matrices,
@@ -208,7 +211,7 @@ fn slow_model(model: &ModelReport, memory: Memory, slow: &mut Vec<String>) {
             report.ty
         ));
     }
-    let needed = model.file_bytes + model.kv_cache_bytes;
+    let needed = model.file_bytes + model.kv_cache_bytes + model.state_bytes;
     if let Some(available) = memory.available.filter(|&available| available < needed) {
         slow.push(format!(
             "the model and a full KV cache take {}, of which {} are available: weights will be read from disk again \
@@ -284,6 +287,13 @@ fn describe_model(m: &ModelReport, text: &mut String) -> std::fmt::Result {
         "context    {} of {} tokens; {kv} KV cache, {bytes} when full",
         m.context, m.trained_context
     )?;
+    if m.state_bytes > 0 {
+        writeln!(
+            text,
+            "state      {} of recurrent layers for any number of tokens, and copies of it that edited chats go back to",
+            HumanBytes(m.state_bytes)
+        )?;
+    }
     match (&m.tokenizer_error, m.chat_template) {
         (None, true) => writeln!(text, "tokenizer  usable, with a chat template"),
         (None, false) => writeln!(text, "tokenizer  usable; no chat template, so no `halfbyte chat`"),

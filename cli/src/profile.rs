@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use halfbyte::model::{Phase, Profile};
+use halfbyte::model::{Phase, Profile, Sequence as _};
 use serde::Serialize;
 
 use super::args::{GlobalArgs, ProfileArgs};
@@ -75,8 +75,9 @@ pub(crate) fn run(global: &GlobalArgs, args: &ProfileArgs) -> Result<()> {
     session.start_profile();
     session.feed(prompt_ids)?;
     let prompt = session.finish_profile();
+    let mark = session.mark()?;
     session.feed(&decode_ids[..1])?;
-    session.cut(args.n_prompt)?;
+    session.rewind(&mark)?;
     session.start_profile();
     for id in decode_ids {
         session.feed(std::slice::from_ref(id))?;

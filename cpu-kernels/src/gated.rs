@@ -147,10 +147,22 @@ fn vector<S: Simd>(s: S, activation: Activation, gate: S::F32, up: S::F32) -> S:
             s.mul(gate, s.fma(square, s.splat(GELU_CUBE), s.splat(GELU_SLOPE)))
         }
     };
+    s.mul(times_sigmoid(s, gate, z), up)
+}
+
+/// `g / (1 + exp(-z))` for a `g` and a `z` of the same sign.
+#[inline(always)]
+fn times_sigmoid<S: Simd>(s: S, g: S::F32, z: S::F32) -> S::F32 {
     // By `e = exp(-|z|)`, which can't overflow: `g / (1 + e)` from 0 on, `g e / (1 + e)` below.
     let e = exp(s, s.from_bits(s.or(s.to_bits(z), s.splat_i32(i32::MIN))));
-    let numerator = s.select_lt(gate, s.splat(0.0), s.mul(gate, e), gate);
-    s.mul(s.div(numerator, s.add(s.splat(1.0), e)), up)
+    let numerator = s.select_lt(g, s.splat(0.0), s.mul(g, e), g);
+    s.div(numerator, s.add(s.splat(1.0), e))
+}
+
+/// [`Activation::Silu`] of `gate`, with the numerics of [`gated`].
+#[inline(always)]
+pub(crate) fn silu<S: Simd>(s: S, gate: S::F32) -> S::F32 {
+    times_sigmoid(s, gate, gate)
 }
 
 impl Kernel for Gated<'_> {

@@ -17,6 +17,7 @@ mod output;
 mod packed;
 mod panels;
 mod quantize;
+mod recurrent;
 pub mod reference;
 mod rope;
 mod scratch;
@@ -44,5 +45,9 @@ pub use mixture::{Chosen, add_chosen};
 pub use norm::{rms_norm, rms_norm_quantize};
 pub use packed::{PackedMatrix, Panels};
 pub use quantize::quantize_activations;
+pub use recurrent::{
+    DeltaShape, HeadOrder, causal_convolution, delta_gates, gated_delta, normalize_keys, rms_norm_gated,
+    sigmoid_gate, split_gated,
+};
 pub use rope::{RopeOrder, RopeTable, rope};
 pub use weights::Weights;

@@ -75,7 +75,13 @@ fn count_rows(x: &[f32], n: usize) -> Result<usize, Error> {
 
 /// What a row of [`rms_norm`] is multiplied by.
 #[inline(always)]
-fn inverse<S: Simd>(s: S, x: &[f32], eps: f32) -> S::F32 {
+pub(crate) fn inverse<S: Simd>(s: S, x: &[f32], eps: f32) -> S::F32 {
+    s.splat(1.0 / (sum_of_squares(s, x) / x.len() as f32 + eps).sqrt())
+}
+
+/// The sum of the squares of a row, in sixteen lanes.
+#[inline(always)]
+pub(crate) fn sum_of_squares<S: Simd>(s: S, x: &[f32]) -> f32 {
     let (vectors, tail) = x.as_chunks::<LANES>();
     let mut sum = s.splat(0.0);
     for v in vectors {
@@ -84,7 +90,7 @@ fn inverse<S: Simd>(s: S, x: &[f32], eps: f32) -> S::F32 {
     }
     let tail = s.load_partial(tail);
     sum = s.fma(tail, tail, sum);
-    s.splat(1.0 / (s.reduce_add(sum) / x.len() as f32 + eps).sqrt())
+    s.reduce_add(sum)
 }
 
 struct Normalize<'a> {

@@ -6,6 +6,11 @@
 mod codebooks;
 mod k_quants;
 mod low_bits;
+mod recurrent;
+
+pub use recurrent::{
+    causal_convolution, decay_exponent, gated_delta, normalize_key, rms_norm_gated, sigmoid,
+};
 
 use crate::formats::{Affine, Parameters};
 use crate::gated::Activation;

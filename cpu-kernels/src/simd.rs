@@ -60,6 +60,8 @@ pub trait Simd: sealed::Sealed + Copy + Send + Sync + core::fmt::Debug + 'static
     const FLOAT_TILE: usize;
     /// Panels of such rows, 1 or 2, that half a tile's tokens are multiplied by at once, so that each serves two.
     const FLOAT_PANELS: usize = 1;
+    /// Strips of sixteen rows of a recurrent state, 1 or 2, that are swept at once: as many as registers hold the sums of.
+    const DELTA_STRIPS: usize = 1;
     /// A group's dot products of 8-bit codes start at this times the sum of the activation codes: an instruction
     /// that takes unsigned codes takes their offset off there.
     const DOT8_START: i32;

@@ -543,3 +543,16 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
         assert_eq!(calls("group_sums"), model.description().layers.len() as u64, "{report}");
     });
 }
+
+#[test]
+fn recurrent_layers_are_refused_by_name_before_anything_is_copied() {
+    let path = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../goldens/hybrid/qwen35.gguf");
+    let model = crate::common::transformer(&Gguf::open(path).unwrap()).unwrap();
+    on_emulator(3, |kernels| {
+        let error = CudaModel::new(kernels, &model).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the mixer of a layer is the gated delta rule: on a CUDA device expected attention"
+        );
+    });
+}

@@ -84,6 +84,7 @@ impl Simd for Avx512Vnni {
     const INT_TILE: usize = 8;
     const FLOAT_TILE: usize = 16;
     const FLOAT_PANELS: usize = 2;
+    const DELTA_STRIPS: usize = 2;
     const DOT8_START: i32 = -128;
 
     #[inline(always)]

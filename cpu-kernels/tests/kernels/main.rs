@@ -11,6 +11,7 @@ mod isa;
 mod matrix;
 mod mixture;
 mod packed;
+mod recurrent;
 mod refusals;
 mod rows;
 mod support;

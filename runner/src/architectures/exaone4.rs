@@ -6,7 +6,7 @@ use halfbyte_gguf::Metadata;
 
 use super::olmo2::AFTER_MODULES;
 use super::{Architecture, Layout, Reader, llama, set_windows};
-use crate::model::{Description, Error, Mixer};
+use crate::model::{Description, Error};
 use crate::source::{self, Object};
 
 pub(super) const EXAONE4: Architecture = Architecture {
@@ -32,8 +32,7 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     // Files of the large model need not name the window, and those of the small one have none.
     let usual = if reader.n_layers()? == 64 { 4096 } else { 0 };
     let (window, windowed) = (reader.window(usual)?, reader.windowed(4)?);
-    reader.dense(layout, |reader, description, i, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
+    reader.dense(layout, |reader, description, i, attention| {
         attention.head_norms = Some(reader.head_norms(description, i, attention.head_dim)?);
         attention.window = window.filter(|_| windowed[i]);
         attention.rope = attention.rope.filter(|_| window.is_none() || windowed[i]);

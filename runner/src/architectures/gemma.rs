@@ -4,7 +4,7 @@
 use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::Metadata;
 
-use super::{Architecture, Layout, Reader, llama};
+use super::{Architecture, Form, Layout, Reader, llama};
 use crate::model::{Activation, Description, Error};
 use crate::source::{self, Object};
 
@@ -13,11 +13,16 @@ pub(super) const GEMMA: Architecture = Architecture {
     model_types: &["gemma"],
     rope_order: RopeOrder::Halves,
     modules: &llama::MODULES,
-    stored_norm_offset: 1.0,
+    form,
     configure,
     describe,
     ..Architecture::USUAL
 };
+
+/// Directories, of whatever program, store weights of norms less 1.
+pub(super) fn form(known: &str, _: bool) -> Form {
+    if known.ends_with("norm.weight") { Form::PlusOne } else { Form::AsStored }
+}
 
 /// The multiplier of embeddings: in float32, as llama.cpp has it and transformers for float32 weights. Transformers rounds
 /// it to bfloat16 where the weights are bfloat16, which differs by less than 0.4%.

@@ -5,7 +5,7 @@ use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::Metadata;
 
 use super::{Architecture, Layout, Reader, gemma, set_windows};
-use crate::model::{Activation, Description, Error, Mixer};
+use crate::model::{Activation, Attention, Description, Error};
 use crate::source::{self, Object};
 
 pub(super) const GEMMA2: Architecture = Architecture {
@@ -13,7 +13,7 @@ pub(super) const GEMMA2: Architecture = Architecture {
     model_types: &["gemma2"],
     rope_order: RopeOrder::Halves,
     modules: &MODULES,
-    stored_norm_offset: 1.0,
+    form: gemma::form,
     configure,
     describe,
     ..Architecture::USUAL
@@ -63,15 +63,18 @@ pub(super) fn set_attention_scale(
     Ok(())
 }
 
-/// What scores are multiplied by, in a model of `n_layers` layers: what the file says, else what all models of the family
-/// have but the one of 27 billion weights, which is known by its number of layers, `largest`.
-pub(super) fn attention_scale(reader: &Reader<'_>, d: &Description, largest: usize) -> Result<f32, Error> {
-    let Some(layer) = d.layers.first() else { return Ok(1.0) };
-    let Mixer::Attention(attention) = &layer.mixer;
+/// What scores are multiplied by: what the file says, else what all models of the family have but the one of 27 billion
+/// weights, which is known by its number of layers, `largest`.
+pub(super) fn attention_scale(
+    reader: &Reader<'_>,
+    width: usize,
+    attention: &Attention,
+    largest: usize,
+) -> Result<f32, Error> {
     if let Some(scale) = reader.opt_positive("attention.scale")? {
         return Ok(scale);
     }
-    let dim = if d.layers.len() == largest { d.width / attention.n_heads } else { attention.head_dim };
+    let dim = if reader.n_layers()? == largest { width / attention.n_heads } else { attention.head_dim };
     Ok(1.0 / (dim as f32).sqrt())
 }
 
@@ -80,17 +83,12 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     let window = reader.window(WINDOW)?;
     let windowed = reader.windowed(2)?;
     let soft_cap = reader.opt_positive("attn_logit_softcapping")?;
-    let mut description = reader.dense(layout, |_, _, i, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
+    let mut description = reader.dense(layout, |reader, description, i, attention| {
+        attention.scale = attention_scale(reader, description.width, attention, 46)?;
         attention.window = window.filter(|_| windowed[i]);
         attention.soft_cap = soft_cap;
         Ok(())
     })?;
-    let scale = attention_scale(reader, &description, 46)?;
-    for layer in &mut description.layers {
-        let Mixer::Attention(attention) = &mut layer.mixer;
-        attention.scale = scale;
-    }
     gemma::scale_embeddings(&mut description);
     description.scales.logit_cap = reader.opt_positive("final_logit_softcapping")?;
     Ok(description)

@@ -6,7 +6,7 @@ use halfbyte_gguf::Metadata;
 
 use super::gemma2::{attention_scale, set_attention_scale};
 use super::{Architecture, Layout, Reader, gemma, set_windows};
-use crate::model::{Activation, Description, Error, Mixer};
+use crate::model::{Activation, Description, Error};
 use crate::source::{self, Object};
 
 pub(super) const GEMMA3: Architecture = Architecture {
@@ -38,7 +38,7 @@ pub(super) const GEMMA3: Architecture = Architecture {
         ("rope_theta", 1_000_000),
     ],
     plain_in_windows: true,
-    stored_norm_offset: 1.0,
+    form: gemma::form,
     configure,
     describe,
     ..Architecture::USUAL
@@ -70,8 +70,8 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     let (window, windowed) = (reader.window(0)?, reader.windowed(6)?);
     let soft_cap = reader.opt_positive("attn_logit_softcapping")?;
     let mut local = None;
-    let mut description = reader.dense(layout, |reader, description, i, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
+    let mut description = reader.dense(layout, |reader, description, i, attention| {
+        attention.scale = attention_scale(reader, description.width, attention, 62)?;
         attention.head_norms = Some(reader.head_norms(description, i, attention.head_dim)?);
         attention.soft_cap = soft_cap;
         if window.is_some() && windowed[i] {
@@ -85,11 +85,6 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
         }
         Ok(())
     })?;
-    let scale = attention_scale(reader, &description, 62)?;
-    for layer in &mut description.layers {
-        let Mixer::Attention(attention) = &mut layer.mixer;
-        attention.scale = scale;
-    }
     gemma::scale_embeddings(&mut description);
     description.scales.logit_cap = reader.opt_positive("final_logit_softcapping")?;
     Ok(description)

@@ -4,7 +4,7 @@ use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::Metadata;
 
 use super::{Architecture, Layout, Reader, experts, set_windows};
-use crate::model::{Activation, Description, Error, Gating, Mixer};
+use crate::model::{Activation, Description, Error, Gating};
 use crate::source::{self, Object};
 
 pub(super) const GPT_OSS: Architecture = Architecture {
@@ -43,8 +43,7 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
         ..Layout::LLAMA
     };
     let (window, windowed) = (reader.window(128)?, reader.windowed(2)?);
-    reader.dense(layout, |_, description, i, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
+    reader.dense(layout, |_, description, i, attention| {
         let sinks = description.add_vector(format!("blk.{i}.attn_sinks.weight"), attention.n_heads);
         attention.sinks = Some(sinks);
         attention.window = window.filter(|_| windowed[i]);

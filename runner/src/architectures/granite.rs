@@ -4,7 +4,7 @@ use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::Metadata;
 
 use super::{Architecture, Layout, Reader, llama};
-use crate::model::{Description, Error, Mixer};
+use crate::model::{Description, Error};
 use crate::source::{self, Object};
 
 pub(super) const GRANITE: Architecture = Architecture {
@@ -47,8 +47,7 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
 pub(super) fn describe_with(reader: &Reader<'_>, layout: Layout) -> Result<Description, Error> {
     // A multiplier of 0 stands for none, as in llama.cpp.
     let scale = reader.opt_scale("attention.scale")?;
-    let mut description = reader.dense(layout, |_, _, _, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
+    let mut description = reader.dense(layout, |_, _, _, attention| {
         attention.scale = scale.unwrap_or(attention.scale);
         Ok(())
     })?;

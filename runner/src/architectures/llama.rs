@@ -4,7 +4,7 @@ use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::Metadata;
 
 use super::{Architecture, Layout, Reader, experts};
-use crate::model::{Description, Error, Gating, Mixer};
+use crate::model::{Description, Error, Gating};
 use crate::source::{self, Object};
 
 pub(super) const LLAMA: Architecture = Architecture {
@@ -88,8 +88,7 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     let window = reader.window(0)?;
     // Mixtral's layers are Llama's with experts.
     let layout = Layout { experts: Some(Gating::SoftmaxOfChosen), ..Layout::LLAMA };
-    reader.dense(layout, |_, _, _, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
+    reader.dense(layout, |_, _, _, attention| {
         attention.window = window;
         Ok(())
     })

@@ -7,7 +7,7 @@ use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::Metadata;
 
 use super::{Architecture, Layout, Reader, llama, set_windows};
-use crate::model::{Description, Error, Mixer, Temperature};
+use crate::model::{Description, Error, Temperature};
 use crate::source::{self, Object};
 
 pub(super) const MISTRAL3: Architecture = Architecture {
@@ -51,8 +51,7 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
             NonZero::new(length).map(|length| Temperature { scale, length })
         }
     };
-    reader.dense(Layout::LLAMA, |_, _, i, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
+    reader.dense(Layout::LLAMA, |_, _, i, attention| {
         attention.window = window.filter(|_| windowed[i]);
         attention.temperature = temperature;
         Ok(())

@@ -22,6 +22,7 @@ mod phi3;
 mod qwen2;
 mod qwen2moe;
 mod qwen3;
+mod qwen35;
 mod qwen3moe;
 mod reader;
 mod rope;
@@ -39,13 +40,14 @@ pub(crate) use reader::Reader;
 use windows::set_windows;
 
 /// Every architecture.
-const ALL: [&Architecture; 21] = [
+const ALL: [&Architecture; 22] = [
     &llama::LLAMA,
     &llama::MIXTRAL,
     &qwen2::QWEN2,
     &qwen2moe::QWEN2MOE,
     &qwen3::QWEN3,
     &qwen3moe::QWEN3MOE,
+    &qwen35::QWEN35,
     &exaone::EXAONE,
     &exaone4::EXAONE4,
     &gemma::GEMMA,
@@ -78,18 +80,35 @@ pub(crate) struct Architecture {
     pub(crate) roots: Roots,
     /// Modules of a layer as Hugging Face's checkpoints call them, and as GGUF files do; `*` stands for a number.
     pub(crate) modules: &'static [(&'static str, &'static str)],
+    /// Parameters of a layer that are no module's weight or bias and that GGUF files do not call `.weight`: their whole names
+    /// in both.
+    pub(crate) parameters: &'static [(&'static str, &'static str)],
     /// Fields of `config.json` that may be missing, and what they are then.
     pub(crate) defaults: &'static [(&'static str, u32)],
     /// The part of a head that rotates where `config.json` does not say it.
     pub(crate) partial_rotary: f64,
     /// Whether layers with a window have rotations of their own, which are not scaled.
     pub(crate) plain_in_windows: bool,
-    /// What has to be added to the weights of norms in checkpoints; GGUF files have the sum.
-    pub(crate) stored_norm_offset: f32,
+    /// What becomes of a checkpoint's tensor, which the first argument calls by GGUF's name. Whether the files' norms lack the
+    /// 1 of their weights although other files of the architecture have it, the second argument says.
+    pub(crate) form: fn(&str, bool) -> Form,
     /// Checks what is particular to it in `config.json`, and adds it to the metadata.
     pub(crate) configure: fn(&Object, &mut Metadata) -> Result<(), source::Error>,
     /// Makes the description from GGUF's metadata and tensor names.
     pub(crate) describe: fn(&Reader<'_>) -> Result<Description, Error>,
+}
+
+/// What becomes of a checkpoint's tensor when it is shown as a GGUF file has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// It stays as it is stored.
+    AsStored,
+    /// 1 is added to each number.
+    PlusOne,
+    /// Each number `x` becomes `-exp(x)`.
+    MinusExp,
+    /// The taps of a convolution lose their dimension of one channel.
+    Taps,
 }
 
 /// What checkpoints call the modules that are not in a layer, and the layers.
@@ -112,10 +131,11 @@ impl Architecture {
         directory_rope_order: RopeOrder::Halves,
         roots: Roots { embedding: "model.embed_tokens", norm: "model.norm", layers: "model.layers." },
         modules: &[],
+        parameters: &[],
         defaults: &[],
         partial_rotary: 1.0,
         plain_in_windows: false,
-        stored_norm_offset: 0.0,
+        form: |_, _| Form::AsStored,
         configure: |_, _| Ok(()),
         describe: |reader| reader.dense(Layout::LLAMA, |_, _, _, _| Ok(())),
     };
@@ -146,8 +166,14 @@ impl Architecture {
         if let Some((_, known)) = root.iter().find(|(theirs, _)| *theirs == module) {
             return (kind == "weight").then(|| format!("{known}.weight"));
         }
-        let (layer, module) = module.strip_prefix(self.roots.layers)?.split_once('.')?;
-        let number = Some(layer).filter(|layer| is_number(layer))?;
+        let (number, whole) = name.strip_prefix(self.roots.layers)?.split_once('.')?;
+        if !is_number(number) {
+            return None;
+        }
+        if let Some((_, part)) = self.parameters.iter().find(|(theirs, _)| *theirs == whole) {
+            return Some(format!("blk.{number}.{part}"));
+        }
+        let (_, module) = module.strip_prefix(self.roots.layers)?.split_once('.')?;
         let part = self.modules.iter().find_map(|&(theirs, ours)| match theirs.split_once('*') {
             None => (theirs == module).then(|| ours.to_owned()),
             Some((before, after)) => {

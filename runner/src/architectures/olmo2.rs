@@ -5,7 +5,7 @@ use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::Metadata;
 
 use super::{Architecture, Layout, Reader, llama, set_windows};
-use crate::model::{Description, Error, Layer, Mixer};
+use crate::model::{Attention, Description, Error};
 use crate::source::{self, Object};
 
 pub(super) const OLMO2: Architecture = Architecture {
@@ -46,9 +46,8 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     let layout = Layout { before: false, after: true, ..Layout::LLAMA };
     let (window, windowed) = (reader.window(0)?, reader.windowed(4)?);
     let mut local = None;
-    reader.dense(layout, |reader, description, i, layer| {
-        add_wide_norms(reader, description, i, layer)?;
-        let Mixer::Attention(attention) = &mut layer.mixer;
+    reader.dense(layout, |reader, description, i, attention| {
+        add_wide_norms(reader, description, i, attention)?;
         if window.is_some() && windowed[i] {
             attention.window = window;
             let rope = match local {
@@ -67,9 +66,8 @@ pub(super) fn add_wide_norms(
     reader: &Reader<'_>,
     description: &mut Description,
     i: usize,
-    layer: &mut Layer,
+    attention: &mut Attention,
 ) -> Result<(), Error> {
-    let Mixer::Attention(attention) = &mut layer.mixer;
     let part = |part: &str| format!("blk.{i}.{part}.weight");
     attention.head_norms = Some([
         reader.norm(description, part("attn_q_norm"), attention.q_width())?,

@@ -8,7 +8,7 @@ use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::Metadata;
 
 use super::{Architecture, Layout, Reader, llama};
-use crate::model::{Description, Error, Mixer};
+use crate::model::{Description, Error};
 use crate::source::{self, Object};
 
 pub(super) const PHI3: Architecture = Architecture {
@@ -39,8 +39,7 @@ fn configure(config: &Object, metadata: &mut Metadata) -> Result<(), source::Err
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     let layout = Layout { gate_in_up: true, ..Layout::LLAMA };
     let window = reader.window(0)?;
-    reader.dense(layout, |_, _, _, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
+    reader.dense(layout, |_, _, _, attention| {
         attention.window = window;
         Ok(())
     })

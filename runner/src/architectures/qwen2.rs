@@ -3,7 +3,7 @@
 use halfbyte_cpu_kernels::RopeOrder;
 
 use super::{Architecture, Layout, Reader, llama};
-use crate::model::{Description, Error, Layer, Mixer};
+use crate::model::{Attention, Description, Error};
 
 pub(super) const QWEN2: Architecture = Architecture {
     name: "qwen2",
@@ -16,15 +16,14 @@ pub(super) const QWEN2: Architecture = Architecture {
 };
 
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
-    reader.dense(Layout::LLAMA, |_, description, i, layer| {
-        add_biases(description, i, layer);
+    reader.dense(Layout::LLAMA, |_, description, i, attention| {
+        add_biases(description, i, attention);
         Ok(())
     })
 }
 
 /// Biases on queries, keys and values.
-pub(super) fn add_biases(description: &mut Description, i: usize, layer: &mut Layer) {
-    let Mixer::Attention(attention) = &mut layer.mixer;
+pub(super) fn add_biases(description: &mut Description, i: usize, attention: &mut Attention) {
     for (linear, part) in
         [(&mut attention.q, "attn_q"), (&mut attention.k, "attn_k"), (&mut attention.v, "attn_v")]
     {

@@ -17,8 +17,8 @@ pub(super) const QWEN2MOE: Architecture = Architecture {
 
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     let layout = Layout { experts: Some(Gating::Softmax), ..Layout::LLAMA };
-    reader.dense(layout, |_, description, i, layer| {
-        qwen2::add_biases(description, i, layer);
+    reader.dense(layout, |_, description, i, attention| {
+        qwen2::add_biases(description, i, attention);
         Ok(())
     })
 }

@@ -3,7 +3,7 @@
 use halfbyte_cpu_kernels::RopeOrder;
 
 use super::{Architecture, Layout, Reader, llama};
-use crate::model::{Description, Error, Layer, Mixer};
+use crate::model::{Attention, Description, Error};
 
 pub(super) const QWEN3: Architecture = Architecture {
     name: "qwen3",
@@ -36,9 +36,8 @@ pub(super) fn add_head_norms(
     reader: &Reader<'_>,
     description: &mut Description,
     i: usize,
-    layer: &mut Layer,
+    attention: &mut Attention,
 ) -> Result<(), Error> {
-    let Mixer::Attention(attention) = &mut layer.mixer;
     attention.head_norms = Some(reader.head_norms(description, i, attention.head_dim)?);
     Ok(())
 }

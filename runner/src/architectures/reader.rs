@@ -52,10 +52,10 @@ impl Layout {
 
 /// Heads of an attention layer.
 #[derive(Clone, Copy, Debug)]
-struct Heads {
-    n_heads: usize,
-    n_kv_heads: usize,
-    head_dim: usize,
+pub(super) struct Heads {
+    pub(super) n_heads: usize,
+    pub(super) n_kv_heads: usize,
+    pub(super) head_dim: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -106,6 +106,11 @@ impl<'a> Reader<'a> {
         if self.metadata.opt_f32(&self.key(name))? == Some(0.0) { Ok(None) } else { self.opt_positive(name) }
     }
 
+    /// The error for a key whose value makes no sense.
+    pub(super) fn wrong(&self, name: &str, got: impl ToString, expected: String) -> Error {
+        Error::Hyperparameter { key: self.key(name), got: got.to_string(), expected }
+    }
+
     /// Refuses files with the key `name`; supported are `supported`.
     pub(super) fn refuse(&self, name: &str, supported: &'static str) -> Result<(), Error> {
         let key = self.key(name);
@@ -116,7 +121,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Refuses models that have experts.
-    fn refuse_experts(&self) -> Result<(), Error> {
+    pub(super) fn refuse_experts(&self) -> Result<(), Error> {
         let key = self.key("expert_count");
         match self.metadata.opt_u32(&key)?.filter(|&n| n > 0) {
             Some(experts) => {
@@ -150,37 +155,48 @@ impl<'a> Reader<'a> {
         ])
     }
 
-    /// A model of layers with attention and a gated feed-forward network. `finish` completes each layer with what is
-    /// particular to the architecture.
-    pub(super) fn dense(
-        &self,
-        layout: Layout,
-        mut finish: impl FnMut(&Self, &mut Description, usize, &mut Layer) -> Result<(), Error>,
-    ) -> Result<Description, Error> {
-        if layout.experts.is_none() {
-            self.refuse_experts()?;
-        }
+    /// A model without layers: its sizes, its embedding and its last norm.
+    pub(super) fn begin(&self) -> Result<Description, Error> {
         let width = self.size("embedding_length")?;
-        let heads = self.heads(width)?;
         let n_vocab = match self.source.opt_tensor("token_embd.weight") {
             Some(t) if t.dims.len() == 2 => t.dims[1],
             _ => self.size("vocab_size")?,
         };
-        let n_layers = self.size("block_count")?;
         let mut d = Description::new(self.architecture.name, width, n_vocab);
         d.context = self.metadata.u32(&self.key("context_length"))?.max(1) as usize;
         d.norm = self.norm(&mut d, "output_norm.weight", width)?;
+        Ok(d)
+    }
+
+    /// Adds the output matrix if the file has one, behind the layers.
+    pub(super) fn end(&self, d: &mut Description) {
+        if self.source.opt_tensor("output.weight").is_some() {
+            d.output = d.add_matrix("output.weight", d.n_vocab, d.width);
+        }
+    }
+
+    /// A model of layers with attention and a gated feed-forward network. `finish` completes the attention of each layer with
+    /// what is particular to the architecture.
+    pub(super) fn dense(
+        &self,
+        layout: Layout,
+        mut finish: impl FnMut(&Self, &mut Description, usize, &mut Attention) -> Result<(), Error>,
+    ) -> Result<Description, Error> {
+        if layout.experts.is_none() {
+            self.refuse_experts()?;
+        }
+        let mut d = self.begin()?;
+        let heads = self.heads(d.width)?;
+        let n_layers = self.n_layers()?;
         let rope = self.rope(&mut d, heads.head_dim)?;
         for i in 0..n_layers {
-            let mut layer = self.layer(&mut d, i, heads, layout)?;
-            let Mixer::Attention(attention) = &mut layer.mixer;
-            attention.rope = Some(rope);
-            finish(self, &mut d, i, &mut layer)?;
+            let layer = self.layer(&mut d, i, heads, layout, |d, attention| {
+                attention.rope = Some(rope);
+                finish(self, d, i, attention)
+            })?;
             d.layers.push(layer);
         }
-        if self.source.opt_tensor("output.weight").is_some() {
-            d.output = d.add_matrix("output.weight", n_vocab, width);
-        }
+        self.end(&mut d);
         Ok(d)
     }
 
@@ -190,13 +206,11 @@ impl<'a> Reader<'a> {
     }
 
     /// The heads of every layer, their sizes checked against the width.
-    fn heads(&self, width: usize) -> Result<Heads, Error> {
+    pub(super) fn heads(&self, width: usize) -> Result<Heads, Error> {
         let n_heads = self.size("attention.head_count")?;
         let n_kv_heads = self.opt_size("attention.head_count_kv")?.unwrap_or(n_heads);
-        let indivisible = |name: &str, got: usize, by: &str, n: usize| Error::Hyperparameter {
-            key: self.key(name),
-            got: got.to_string(),
-            expected: format!("a multiple of {} ({n})", self.key(by)),
+        let indivisible = |name: &str, got: usize, by: &str, n: usize| {
+            self.wrong(name, got, format!("a multiple of {} ({n})", self.key(by)))
         };
         if !n_heads.is_multiple_of(n_kv_heads) {
             return Err(indivisible("attention.head_count", n_heads, "attention.head_count_kv", n_kv_heads));
@@ -207,13 +221,19 @@ impl<'a> Reader<'a> {
             None => return Err(indivisible("embedding_length", width, "attention.head_count", n_heads)),
         };
         if let Some(n) = self.opt_size("attention.value_length")?.filter(|&n| n != head_dim) {
-            let (key, got) = (self.key("attention.value_length"), n.to_string());
-            return Err(Error::Hyperparameter { key, got, expected: format!("the key length, {head_dim}") });
+            return Err(self.wrong("attention.value_length", n, format!("the key length, {head_dim}")));
         }
         Ok(Heads { n_heads, n_kv_heads, head_dim })
     }
 
-    fn layer(&self, d: &mut Description, i: usize, heads: Heads, layout: Layout) -> Result<Layer, Error> {
+    fn layer(
+        &self,
+        d: &mut Description,
+        i: usize,
+        heads: Heads,
+        layout: Layout,
+        finish: impl FnOnce(&mut Description, &mut Attention) -> Result<(), Error>,
+    ) -> Result<Layer, Error> {
         let Heads { n_heads, n_kv_heads, head_dim } = heads;
         let (width, q_width, kv_width) = (d.width, n_heads * head_dim, n_kv_heads * head_dim);
         let norm = |d: &mut Description, wanted: bool, part: &str| {
@@ -231,13 +251,9 @@ impl<'a> Reader<'a> {
         let output = self.linear(d, i, "attn_output", width, q_width);
         let after_mixer = norm(d, layout.after, "post_attention_norm")?;
         let feed_forward_norm = norm(d, layout.before, layout.feed_forward_norm)?;
-        let has_router = self.source.opt_tensor(&format!("blk.{i}.ffn_gate_inp.weight")).is_some();
-        let feed_forward = match layout.experts.filter(|_| has_router) {
-            Some(gating) => FeedForward::Experts(self.mixture(d, i, layout.activation, gating)?),
-            None => FeedForward::Dense(self.dense_network(d, i, layout)?),
-        };
+        let feed_forward = self.feed_forward(d, i, layout)?;
         let after_feed_forward = norm(d, layout.after, "post_ffw_norm")?;
-        let attention = Attention {
+        let mut attention = Attention {
             n_heads,
             n_kv_heads,
             head_dim,
@@ -252,7 +268,9 @@ impl<'a> Reader<'a> {
             soft_cap: None,
             sinks: None,
             temperature: None,
+            gated: false,
         };
+        finish(d, &mut attention)?;
         Ok(Layer {
             mixer_norm,
             mixer: Mixer::Attention(attention),
@@ -263,7 +281,21 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The feed-forward network of layer `i`.
+    /// The feed-forward network of layer `i`, or its experts if it has a router and may have them.
+    pub(super) fn feed_forward(
+        &self,
+        d: &mut Description,
+        i: usize,
+        layout: Layout,
+    ) -> Result<FeedForward, Error> {
+        let has_router = self.source.opt_tensor(&format!("blk.{i}.ffn_gate_inp.weight")).is_some();
+        Ok(match layout.experts.filter(|_| has_router) {
+            Some(gating) => FeedForward::Experts(self.mixture(d, i, layout.activation, gating)?),
+            None => FeedForward::Dense(self.dense_network(d, i, layout)?),
+        })
+    }
+
+    /// The gated feed-forward network of layer `i`.
     fn dense_network(&self, d: &mut Description, i: usize, layout: Layout) -> Result<Dense, Error> {
         let (width, hidden) = (d.width, self.size("feed_forward_length")?);
         let [gate, up] = if layout.gate_in_up {
@@ -287,9 +319,8 @@ impl<'a> Reader<'a> {
         let n = self.size("expert_count")?;
         let chosen = self.size("expert_used_count")?;
         if chosen > n {
-            let (key, got) = (self.key("expert_used_count"), chosen.to_string());
             let expected = format!("at most {} ({n})", self.key("expert_count"));
-            return Err(Error::Hyperparameter { key, got, expected });
+            return Err(self.wrong("expert_used_count", chosen, expected));
         }
         let hidden = match self.opt_size("expert_feed_forward_length")? {
             Some(hidden) => hidden,
@@ -397,7 +428,14 @@ impl<'a> Reader<'a> {
     }
 
     /// The matrix of a part of layer `i`, with its bias if the file has one.
-    fn linear(&self, d: &mut Description, i: usize, part: &str, rows: usize, cols: usize) -> Linear {
+    pub(super) fn linear(
+        &self,
+        d: &mut Description,
+        i: usize,
+        part: &str,
+        rows: usize,
+        cols: usize,
+    ) -> Linear {
         let bias = format!("blk.{i}.{part}.bias");
         let bias = self.opt_vector(d, bias, rows);
         Linear { matrix: d.add_matrix(format!("blk.{i}.{part}.weight"), rows, cols), bias }

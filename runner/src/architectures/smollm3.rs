@@ -4,7 +4,7 @@ use halfbyte_cpu_kernels::RopeOrder;
 use halfbyte_gguf::{Array, Metadata, Value};
 
 use super::{Architecture, Layout, Reader, llama};
-use crate::model::{Description, Error, Mixer};
+use crate::model::{Description, Error};
 use crate::source::{self, Object};
 
 pub(super) const SMOLLM3: Architecture = Architecture {
@@ -47,8 +47,7 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     let n_layers = reader.n_layers()?;
     let rotates =
         reader.flags("attention.rope_pattern", n_layers)?.unwrap_or_else(|| every(n_layers, DISTANCE));
-    reader.dense(Layout::LLAMA, |_, _, i, layer| {
-        let Mixer::Attention(attention) = &mut layer.mixer;
+    reader.dense(Layout::LLAMA, |_, _, i, attention| {
         attention.rope = attention.rope.filter(|_| rotates[i]);
         Ok(())
     })

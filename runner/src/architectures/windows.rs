@@ -76,22 +76,21 @@ impl Reader<'_> {
         Ok((0..n_layers).map(|i| distance == 0 || (i + 1) % distance != 0).collect())
     }
 
-    /// One flag a layer, if the file has a list of them under `name`.
+    /// One flag a layer, which files may hold as numbers, if the file has a list of them under `name`.
     pub(super) fn flags(&self, name: &str, n_layers: usize) -> Result<Option<Vec<bool>>, Error> {
-        let key = self.key(name);
-        let list = match self.metadata.get(&key) {
+        let list: Vec<bool> = match self.metadata.get(&self.key(name)) {
             Some(Value::Array(Array::Bool(list))) => list.clone(),
+            Some(Value::Array(Array::U32(list))) => list.iter().map(|&flag| flag != 0).collect(),
+            Some(Value::Array(Array::I32(list))) => list.iter().map(|&flag| flag != 0).collect(),
             Some(Value::Array(array)) => {
-                let (got, expected) =
-                    (format!("a list of {}", array.element_type()), "a list of bool".into());
-                return Err(Error::Hyperparameter { key, got, expected });
+                let got = format!("a list of {}", array.element_type());
+                return Err(self.wrong(name, got, "a list of bool".into()));
             }
             _ => return Ok(None),
         };
         if list.len() < n_layers {
-            let (got, expected) =
-                (format!("a list of {}", list.len()), format!("one flag for each of {n_layers} layers"));
-            return Err(Error::Hyperparameter { key, got, expected });
+            let got = format!("a list of {}", list.len());
+            return Err(self.wrong(name, got, format!("one flag for each of {n_layers} layers")));
         }
         Ok(Some(list))
     }

@@ -56,9 +56,10 @@ pub(super) fn pass(batch: &mut Batch, entries: &mut [Entry<'_, '_>]) -> Result<(
         match window.rows {
             Rows::None => {
                 cache.ids.extend_from_slice(&window.ids);
+                cache.mark(request.prompt.len());
                 reply.prompt_fed(cache.ids.len(), request, &mut **listener);
             }
-            Rows::Last => {}
+            Rows::Last => cache.mark(request.prompt.len()),
             Rows::All => {
                 let accepted = cache.ids.len() - before - 1;
                 cache.settle()?;
@@ -90,11 +91,10 @@ impl Entry<'_, '_> {
     fn window(&mut self, room: &mut usize) -> Result<Window, model::Error> {
         let Self { cache, request, reply, .. } = self;
         let Some(id) = reply.next else {
-            let left = &request.prompt[cache.ids.len()..];
-            let part = &left[..left.len().min(*room)];
+            let part = cache.next_part(&request.prompt, *room);
             *room -= part.len();
-            let rows =
-                if part.len() == left.len() && request.max_tokens > 0 { Rows::Last } else { Rows::None };
+            let is_last = cache.ids.len() + part.len() == request.prompt.len();
+            let rows = if is_last && request.max_tokens > 0 { Rows::Last } else { Rows::None };
             return Ok(Window { ids: part.to_vec(), rows, draft: Draft::default() });
         };
         cache.settle()?;

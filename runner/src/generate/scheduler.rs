@@ -125,12 +125,12 @@ impl<'t, L: Listener> Scheduler<'t, L> {
         }
     }
 
-    /// Gives each request in the queue, as long as a slot is free, the one whose context its prompt shares most of; of
+    /// Gives each request in the queue, as long as a slot is free, the one whose context saves it most of its prompt; of
     /// equals the one unused for longest.
     fn fill_slots(&mut self) {
         while let Some((request, _)) = self.waiting.front() {
             let free = self.slots.iter_mut().filter(|slot| slot.job.is_none());
-            let best = free.max_by_key(|slot| (slot.cache.shared(&request.prompt), Reverse(slot.used)));
+            let best = free.max_by_key(|slot| (slot.cache.reusable(&request.prompt), Reverse(slot.used)));
             let Some(slot) = best else { return };
             let Some((mut request, mut listener)) = self.waiting.pop_front() else { return };
             match Reply::begin(&mut slot.cache, self.tokenizer, &mut request) {

@@ -16,6 +16,7 @@ use std::ops::Range;
 
 use halfbyte_attention::AttentionParams;
 pub use halfbyte_cpu_kernels::Activation;
+use halfbyte_cpu_kernels::DeltaShape;
 
 use super::{Error, Rope};
 
@@ -46,6 +47,8 @@ pub struct Description {
     pub matrices: Vec<MatrixInfo>,
     /// The vectors that layers name.
     pub vectors: Vec<VectorInfo>,
+    /// Tensors that a file may have and that nothing here computes with, such as a block that makes drafts.
+    pub unused: Vec<String>,
 }
 
 /// Constants of a model that numbers are multiplied by on their way.
@@ -99,6 +102,8 @@ pub struct VectorInfo {
     pub tensor: String,
     /// Elements of the whole tensor.
     pub tensor_len: usize,
+    /// Elements of a row, if the tensor has two dimensions. The vector then has its columns one after the other.
+    pub row_len: Option<usize>,
     /// Those that make the vector.
     pub range: Range<usize>,
 }
@@ -126,6 +131,26 @@ pub struct Layer {
 pub enum Mixer {
     /// Attention over the keys and values of all positions so far.
     Attention(Attention),
+    /// The gated delta rule, which keeps a matrix a head whatever the number of positions.
+    GatedDelta(GatedDelta),
+}
+
+impl Mixer {
+    /// The matrices that read the layer's input.
+    pub fn inputs(&self) -> Vec<Linear> {
+        match self {
+            Self::Attention(a) => vec![a.q, a.k, a.v],
+            Self::GatedDelta(d) => d.inputs().to_vec(),
+        }
+    }
+
+    /// The matrix back to the residual stream.
+    pub fn output(&self) -> Linear {
+        match self {
+            Self::Attention(a) => a.output,
+            Self::GatedDelta(d) => d.output,
+        }
+    }
 }
 
 /// What each position of a layer goes through by itself.
@@ -147,7 +172,7 @@ pub struct Attention {
     pub n_kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Queries.
+    /// Queries; where they are gated, each head's query with its gate behind it.
     pub q: Linear,
     /// Keys.
     pub k: Linear,
@@ -170,6 +195,8 @@ pub struct Attention {
     pub sinks: Option<VectorId>,
     /// How scores grow with a query's position.
     pub temperature: Option<Temperature>,
+    /// Whether what was found is multiplied by `sigmoid(gate)`, with gates that [`Self::q`] makes.
+    pub gated: bool,
 }
 
 /// A factor of the scores of each query that grows with its position `p`: `1 + scale * ln(1 + floor(p / length))`.
@@ -188,6 +215,48 @@ impl Temperature {
     pub fn factor(self, position: usize) -> f32 {
         let steps = (position / self.length) as f64;
         (1.0 + f64::from(self.scale) * steps.ln_1p()) as f32
+    }
+}
+
+/// The gated delta rule of a layer: a causal convolution over queries, keys and values, a state that each position
+/// decays and corrects, and a norm of what is read from it, times `silu` of a gate.
+#[derive(Clone, Debug)]
+pub struct GatedDelta {
+    /// The heads.
+    pub shape: DeltaShape,
+    /// Queries, keys and values, in this order.
+    pub qkv: Linear,
+    /// What the output is gated by.
+    pub gate: Linear,
+    /// How much of a value is written, before the sigmoid: one number a value head.
+    pub beta: Linear,
+    /// How much of the state stays, before [`Self::bias`], softplus and [`Self::rate`]: one number a value head.
+    pub decay: Linear,
+    /// The convolution: for each tap, from the oldest row on, one weight for each output of [`Self::qkv`].
+    pub convolution: VectorId,
+    /// The convolution's taps.
+    pub taps: usize,
+    /// What softplus is multiplied by to give the logarithm of the decay: negative, one number a value head.
+    pub rate: VectorId,
+    /// What is added before softplus, one number a value head.
+    pub bias: VectorId,
+    /// What is added to the sum of the squares of a key, or query, before it is given the length 1.
+    pub key_eps: f32,
+    /// The norm of each head's output.
+    pub norm: Norm,
+    /// Back to the residual stream.
+    pub output: Linear,
+}
+
+impl GatedDelta {
+    /// The matrices that read the layer's input.
+    pub fn inputs(&self) -> [Linear; 4] {
+        [self.qkv, self.gate, self.beta, self.decay]
+    }
+
+    /// Bytes of the state of a sequence.
+    pub fn state_bytes(&self) -> usize {
+        size_of::<f32>() * (self.shape.state_len() + (self.taps - 1) * self.shape.row())
     }
 }
 
@@ -296,6 +365,7 @@ impl Description {
             ropes: Vec::new(),
             matrices: Vec::new(),
             vectors: Vec::new(),
+            unused: Vec::new(),
         };
         new.add_matrix("token_embd.weight", n_vocab, width);
         new
@@ -331,8 +401,20 @@ impl Description {
 
     /// Adds a vector of a whole tensor to the list.
     pub fn add_vector(&mut self, tensor: impl Into<String>, len: usize) -> VectorId {
-        self.vectors.push(VectorInfo { tensor: tensor.into(), tensor_len: len, range: 0..len });
+        self.vectors.push(VectorInfo {
+            tensor: tensor.into(),
+            tensor_len: len,
+            row_len: None,
+            range: 0..len,
+        });
         VectorId(self.vectors.len() - 1)
+    }
+
+    /// Adds the columns of a tensor of `rows` rows of `row_len` elements, one after the other, to the list of vectors.
+    pub fn add_columns(&mut self, tensor: impl Into<String>, row_len: usize, rows: usize) -> VectorId {
+        let id = self.add_vector(tensor, row_len * rows);
+        self.vectors[id.0].row_len = Some(row_len);
+        id
     }
 
     /// The matrices that tokens are multiplied by, all experts among them, in the order in which a token reads them.
@@ -350,11 +432,21 @@ impl Description {
         self.ropes.iter().map(|rope| rope.kind(context)).collect()
     }
 
-    /// Numbers that a session keeps for each position: keys and values of all layers.
+    /// What a session keeps for each position: the heads of keys and values, and their size, of the layers that have any.
     pub fn kv_heads(&self) -> impl Iterator<Item = (usize, usize)> {
-        self.layers.iter().map(|layer| match &layer.mixer {
-            Mixer::Attention(a) => (a.n_kv_heads, a.head_dim),
+        self.layers.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::Attention(a) => Some((a.n_kv_heads, a.head_dim)),
+            Mixer::GatedDelta(_) => None,
         })
+    }
+
+    /// Bytes that a session keeps whatever the number of positions: the states of recurrent layers.
+    pub fn state_bytes(&self) -> usize {
+        let layer = |layer: &Layer| match &layer.mixer {
+            Mixer::Attention(_) => 0,
+            Mixer::GatedDelta(d) => d.state_bytes(),
+        };
+        self.layers.iter().map(layer).sum()
     }
 }
 
@@ -384,8 +476,8 @@ impl Layer {
 
     /// Its matrices, those of `most` experts at most.
     pub(super) fn some_products(&self, most: usize) -> Vec<MatrixId> {
-        let Mixer::Attention(a) = &self.mixer;
-        let mut all = [a.q, a.k, a.v, a.output].map(|linear| linear.matrix).to_vec();
+        let mixer = self.mixer.inputs().into_iter().chain([self.mixer.output()]);
+        let mut all: Vec<MatrixId> = mixer.map(|linear| linear.matrix).collect();
         match &self.feed_forward {
             FeedForward::Dense(dense) => all.extend(dense.products()),
             FeedForward::Experts(e) => {

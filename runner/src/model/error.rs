@@ -121,6 +121,12 @@ pub enum Error {
         /// What is to be split.
         what: &'static str,
     },
+    /// A model has layers that can't be split among ranks.
+    #[error("ranks can't share a model with {part}: expected attention without gates in all layers")]
+    Unshared {
+        /// What its layers have.
+        part: &'static str,
+    },
     /// A model was to be shared after it was packed.
     #[error("a packed model can't be shared among ranks: expected one that is not packed yet")]
     SharePacked,

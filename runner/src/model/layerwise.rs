@@ -6,7 +6,7 @@
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::rms_norm;
 
-use super::description::{Dense, Description, FeedForward, Layer, Linear, MatrixId, Mixer, Norm, Scales};
+use super::description::{Dense, Description, FeedForward, Layer, Linear, MatrixId, Norm, Scales};
 use super::session::ActivationType;
 use super::state::LayerState;
 use super::step::{Buffers, Step, embed};
@@ -16,7 +16,7 @@ use super::{Compute, Error, Transformer};
 /// Matrices that read the same inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// What a layer's mixer reads: queries, keys and values of attention.
+    /// What a layer's mixer reads: queries, keys and values of attention, and the gates of recurrent layers.
     MixerInput(usize),
     /// The mixer's output matrix.
     MixerOutput(usize),
@@ -39,10 +39,7 @@ impl Stage {
 
     /// Its matrices.
     pub fn matrices(self, description: &Description) -> Vec<MatrixId> {
-        let mixer = |l: usize| {
-            let Mixer::Attention(a) = &description.layers[l].mixer;
-            a
-        };
+        let mixer = |l: usize| &description.layers[l].mixer;
         let feed_forward = |l: usize, parts: fn(&Dense) -> Vec<Linear>| {
             let matrices = match &description.layers[l].feed_forward {
                 FeedForward::Dense(d) => parts(d),
@@ -51,8 +48,8 @@ impl Stage {
             matrices.into_iter().map(|linear| linear.matrix).collect()
         };
         match self {
-            Self::MixerInput(l) => [mixer(l).q, mixer(l).k, mixer(l).v].map(|linear| linear.matrix).to_vec(),
-            Self::MixerOutput(l) => vec![mixer(l).output.matrix],
+            Self::MixerInput(l) => mixer(l).inputs().into_iter().map(|linear| linear.matrix).collect(),
+            Self::MixerOutput(l) => vec![mixer(l).output().matrix],
             Self::FeedForwardInput(l) => feed_forward(l, |d| vec![d.gate, d.up]),
             Self::FeedForwardOutput(l) => feed_forward(l, |d| vec![d.down]),
             Self::Output => vec![description.output],

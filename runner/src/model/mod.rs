@@ -20,6 +20,7 @@ mod forward;
 mod layerwise;
 mod profile;
 mod ranks;
+mod recurrent;
 mod rope;
 mod sequence;
 mod session;
@@ -30,8 +31,8 @@ mod weights;
 
 pub use batch::{Batch, Part, Row, Rows};
 pub use description::{
-    Activation, Attention, Dense, Description, Experts, FeedForward, Gating, Layer, Linear, MatrixId,
-    MatrixInfo, Mixer, Norm, RopeId, Scales, SharedExpert, Temperature, VectorId, VectorInfo,
+    Activation, Attention, Dense, Description, Experts, FeedForward, GatedDelta, Gating, Layer, Linear,
+    MatrixId, MatrixInfo, Mixer, Norm, RopeId, Scales, SharedExpert, Temperature, VectorId, VectorInfo,
 };
 pub use error::Error;
 pub use layerwise::{Layerwise, Stage, Visitor};

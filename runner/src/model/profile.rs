@@ -9,7 +9,7 @@ pub enum Phase {
     Embedding,
     /// All norms, those of heads included.
     Norms,
-    /// Queries, keys and values, with the activations' quantization.
+    /// Queries, keys and values, with gates and the activations' quantization.
     Qkv,
     /// Rotations of queries and keys.
     Rope,
@@ -17,7 +17,9 @@ pub enum Phase {
     KvWrite,
     /// Attention over the cache.
     Attention,
-    /// The attention's output matrix, and the residual sum.
+    /// The convolution and the state of recurrent layers.
+    Recurrence,
+    /// The mixer's output matrix, and the residual sum.
     Output,
     /// The feed-forward network's gate and up.
     GateUp,
@@ -31,13 +33,14 @@ pub enum Phase {
 
 impl Phase {
     /// Every phase, in the order of a forward pass.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Embedding,
         Self::Norms,
         Self::Qkv,
         Self::Rope,
         Self::KvWrite,
         Self::Attention,
+        Self::Recurrence,
         Self::Output,
         Self::GateUp,
         Self::Activation,
@@ -54,6 +57,7 @@ impl Phase {
             Self::Rope => "rope",
             Self::KvWrite => "kv write",
             Self::Attention => "attention",
+            Self::Recurrence => "recurrence",
             Self::Output => "output",
             Self::GateUp => "gate/up",
             Self::Activation => "activation",

@@ -32,9 +32,16 @@ pub trait Sequence: Debug + Send {
     /// [`CannotCut`], and nothing is changed: then [`Self::restore`] an earlier state.
     fn cut(&mut self, len: usize) -> Result<(), CannotCut>;
 
-    /// Whether [`Self::cut`] works for every length. Where it does not, speculation saves the state before it feeds a draft.
+    /// Whether [`Self::cut`] works for every length. Where it does not, speculation [holds](Self::hold) the state before
+    /// it feeds a draft, or marks it.
     fn can_cut(&self) -> bool {
         true
+    }
+
+    /// Lets a window of tokens that is fed next be taken back: [`Self::cut`] works for every length from now on then. Returns
+    /// false where it can't.
+    fn hold(&mut self) -> bool {
+        self.can_cut()
     }
 
     /// A copy of the state, from which [`Self::restore`] goes on.
@@ -48,6 +55,23 @@ pub trait Sequence: Debug + Send {
     /// # Errors
     /// [`Error::OtherState`] and [`Error::Attention`] for a copy that does not fit; those of a device.
     fn restore(&mut self, saved: &SavedState) -> Result<(), Error>;
+
+    /// A copy of what [`Self::cut`] can't give back, which may be much less than [`Self::save`] copies. It is good for this
+    /// sequence alone, and only as long as no token before its end is taken back: keys and values stay where they are.
+    ///
+    /// # Errors
+    /// As [`Self::save`].
+    fn mark(&self) -> Result<SavedState, Error> {
+        self.save()
+    }
+
+    /// Goes back to where [`Self::mark`] was called.
+    ///
+    /// # Errors
+    /// As [`Self::restore`], and for a mark that is longer than the sequence.
+    fn rewind(&mut self, mark: &SavedState) -> Result<(), Error> {
+        self.restore(mark)
+    }
 
     /// Adds a prompt's tokens, and returns the logits after the last of them.
     ///

@@ -180,7 +180,7 @@ impl CpuSession {
     /// # Errors
     /// [`CannotCut`], and nothing is changed.
     pub fn cut(&mut self, len: usize) -> Result<(), CannotCut> {
-        self.state.cut(len)
+        self.state.cut(self.forward.compute.context(), len)
     }
 
     /// Adds `ids` to the context and returns the logits after the last of them.
@@ -287,6 +287,22 @@ impl Sequence for CpuSession {
 
     fn restore(&mut self, saved: &SavedState) -> Result<(), Error> {
         self.state.restore(saved)
+    }
+
+    fn hold(&mut self) -> bool {
+        self.state.hold();
+        true
+    }
+
+    fn mark(&self) -> Result<SavedState, Error> {
+        if self.forward.link.is_some() {
+            return Err(Error::Unsaved);
+        }
+        Ok(self.state.mark())
+    }
+
+    fn rewind(&mut self, mark: &SavedState) -> Result<(), Error> {
+        self.state.rewind(mark)
     }
 
     fn prompt(&mut self, ids: &[u32]) -> Result<&mut [f32], Error> {

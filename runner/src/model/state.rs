@@ -8,9 +8,11 @@ use std::any::Any;
 use std::sync::Arc;
 
 use halfbyte_attention::{KvCache, KvType, SavedKv};
+use halfbyte_cpu_kernels::Context;
 
 use super::Error;
 use super::description::{Description, Mixer};
+use super::recurrent::RecurrentState;
 
 /// Why a state cannot be cut back: one of its layers keeps a summary of all positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +39,9 @@ pub struct SavedState {
 #[derive(Clone, Debug)]
 pub(super) enum SavedLayer {
     Attention(SavedKv),
+    /// How many positions had keys and values, which [`State::rewind`] finds where they are.
+    Positions(usize),
+    Recurrent(Arc<RecurrentState>),
     /// A device's copy of a layer's keys and values.
     #[cfg(feature = "cuda")]
     Device(Arc<halfbyte_cuda_kernels::attention::DeviceKvCache>),
@@ -72,6 +77,8 @@ impl SavedState {
     pub fn bytes(&self) -> usize {
         let layer = |layer: &SavedLayer| match layer {
             SavedLayer::Attention(kv) => kv.bytes(),
+            SavedLayer::Positions(_) => 0,
+            SavedLayer::Recurrent(state) => state.bytes(),
             #[cfg(feature = "cuda")]
             SavedLayer::Device(_) => 0,
             SavedLayer::Other(_) => 0,
@@ -85,6 +92,8 @@ impl SavedState {
 pub(super) enum LayerState {
     /// Keys and values of each position.
     Attention(KvCache),
+    /// What a recurrent layer made of all positions.
+    Recurrent(RecurrentState),
 }
 
 impl LayerState {
@@ -94,6 +103,7 @@ impl LayerState {
             Mixer::Attention(a) => {
                 Ok(Self::Attention(KvCache::new(kv_type, a.n_kv_heads, a.head_dim, capacity)?))
             }
+            Mixer::GatedDelta(d) => Ok(Self::Recurrent(RecurrentState::new(d))),
         }
     }
 
@@ -101,38 +111,92 @@ impl LayerState {
     pub(super) fn clear(&mut self) {
         match self {
             Self::Attention(cache) => cache.clear(),
+            Self::Recurrent(state) => state.clear(),
         }
     }
 
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Attention(cache) => cache.len(),
+            Self::Recurrent(state) => state.len(),
         }
     }
 
-    /// Whether the end can be cut off.
+    /// Whether the end can always be cut off.
     fn can_cut(&self) -> bool {
         match self {
             Self::Attention(_) => true,
+            Self::Recurrent(_) => false,
         }
     }
 
-    /// Cuts back to `len` positions; does nothing where that is impossible, which [`Self::can_cut`] says.
-    fn cut(&mut self, len: usize) {
+    /// The fewest positions, but for none at all, that it can be cut back to.
+    fn least(&self) -> usize {
+        match self {
+            Self::Attention(_) => 0,
+            Self::Recurrent(state) => state.least(),
+        }
+    }
+
+    /// Cuts back to `len` positions, at least [`Self::least`] and fewer than there are.
+    fn cut(&mut self, ctx: Context<'_>, len: usize) {
         match self {
             Self::Attention(cache) => cache.truncate(len),
+            Self::Recurrent(state) => state.cut(ctx, len),
+        }
+    }
+
+    /// Lets the positions that follow be cut off.
+    fn hold(&mut self) {
+        match self {
+            Self::Attention(_) => {}
+            Self::Recurrent(state) => state.hold(),
         }
     }
 
     fn save(&self) -> SavedLayer {
         match self {
             Self::Attention(cache) => SavedLayer::Attention(cache.save()),
+            Self::Recurrent(state) => SavedLayer::Recurrent(Arc::new(state.copy())),
+        }
+    }
+
+    /// A copy of what [`Self::cut`] can't give back.
+    fn mark(&self) -> SavedLayer {
+        match self {
+            Self::Attention(cache) => SavedLayer::Positions(cache.len()),
+            Self::Recurrent(_) => self.save(),
+        }
+    }
+
+    /// Goes back to what [`Self::mark`] saw.
+    fn rewind(&mut self, mark: &SavedLayer) -> Result<(), Error> {
+        match (self, mark) {
+            (Self::Attention(cache), SavedLayer::Positions(len)) => {
+                cache.truncate(*len);
+                Ok(())
+            }
+            (state, mark) => state.restore(mark),
+        }
+    }
+
+    /// Whether a copy is of such a layer, and of no more positions than there are where keys and values are not in it.
+    fn fits(&self, saved: &SavedLayer, rewinds: bool) -> bool {
+        match (self, saved) {
+            (Self::Attention(_), SavedLayer::Attention(_)) => true,
+            (Self::Attention(cache), SavedLayer::Positions(len)) => rewinds && cache.len() >= *len,
+            (Self::Recurrent(state), SavedLayer::Recurrent(saved)) => state.fits(saved),
+            _ => false,
         }
     }
 
     fn restore(&mut self, saved: &SavedLayer) -> Result<(), Error> {
         match (self, saved) {
             (Self::Attention(cache), SavedLayer::Attention(kv)) => Ok(cache.restore(kv)?),
+            (Self::Recurrent(state), SavedLayer::Recurrent(saved)) => {
+                state.restore(saved);
+                Ok(())
+            }
             _ => Err(Error::OtherState),
         }
     }
@@ -141,6 +205,7 @@ impl LayerState {
     fn bytes(&self) -> usize {
         match self {
             Self::Attention(cache) => cache.bytes(),
+            Self::Recurrent(state) => state.bytes(),
         }
     }
 }
@@ -175,16 +240,21 @@ impl State {
     ///
     /// # Errors
     /// [`CannotCut`], and nothing is changed. Cutting to 0 always works.
-    pub(super) fn cut(&mut self, len: usize) -> Result<(), CannotCut> {
+    pub(super) fn cut(&mut self, ctx: Context<'_>, len: usize) -> Result<(), CannotCut> {
         if len == 0 {
             self.layers.iter_mut().for_each(LayerState::clear);
         } else if len < self.len() {
-            if !self.can_cut() {
+            if self.layers.iter().any(|layer| layer.least() > len) {
                 return Err(CannotCut { len: self.len(), wanted: len });
             }
-            self.layers.iter_mut().for_each(|layer| layer.cut(len));
+            self.layers.iter_mut().for_each(|layer| layer.cut(ctx, len));
         }
         Ok(())
+    }
+
+    /// Lets the tokens that follow be cut off, as many as a draft has.
+    pub(super) fn hold(&mut self) {
+        self.layers.iter_mut().for_each(LayerState::hold);
     }
 
     /// A copy.
@@ -196,13 +266,35 @@ impl State {
     /// Puts a copy in the place of the state.
     ///
     /// # Errors
-    /// [`Error::OtherState`] for a copy of another kind of session, or of a context so long that its keys were rotated by
-    /// other frequencies; [`Error::Attention`] for one of other sizes.
+    /// [`Error::OtherState`] for a copy of another kind of session, of a context so long that its keys were rotated by other
+    /// frequencies, or of a mark; [`Error::Attention`] for one of other sizes.
     pub(super) fn restore(&mut self, saved: &SavedState) -> Result<(), Error> {
-        if saved.layers.len() != self.layers.len() || saved.ropes != self.ropes {
-            return Err(Error::OtherState);
-        }
+        self.require_fit(saved, false)?;
         self.layers.iter_mut().zip(&saved.layers).try_for_each(|(layer, saved)| layer.restore(saved))
+    }
+
+    /// A copy of what [`Self::cut`] can't give back.
+    pub(super) fn mark(&self) -> SavedState {
+        let layers = self.layers.iter().map(LayerState::mark).collect();
+        SavedState { len: self.len(), layers, ropes: self.ropes.clone() }
+    }
+
+    /// Goes back to what [`Self::mark`] saw, as long as no position before its end has been changed since.
+    ///
+    /// # Errors
+    /// As [`Self::restore`], and for fewer positions than there were.
+    pub(super) fn rewind(&mut self, mark: &SavedState) -> Result<(), Error> {
+        self.require_fit(mark, true)?;
+        self.layers.iter_mut().zip(&mark.layers).try_for_each(|(layer, mark)| layer.rewind(mark))
+    }
+
+    /// Refuses a copy whose layers or rotations are others, before anything is changed.
+    fn require_fit(&self, saved: &SavedState, rewinds: bool) -> Result<(), Error> {
+        let mut layers = self.layers.iter().zip(&saved.layers);
+        let fits = saved.layers.len() == self.layers.len()
+            && saved.ropes == self.ropes
+            && layers.all(|(layer, saved)| layer.fits(saved, rewinds));
+        if fits { Ok(()) } else { Err(Error::OtherState) }
     }
 
     /// Bytes reserved for it.

@@ -6,7 +6,7 @@ use halfbyte_attention::{AttentionParams, KvCache, attention, attention_with_sin
 use halfbyte_cpu_kernels::{
     Context, Matrix, RopeTable, add_assign, gated, gated_quantize, gemm_f32_each, gemm_f32_grouped,
     gemm_int8_each, gemm_int8_grouped, quantize_activations, rms_norm, rms_norm_quantize, rope, scale,
-    soft_cap,
+    sigmoid_gate, soft_cap, split_gated,
 };
 use halfbyte_q8::Activations;
 
@@ -60,6 +60,12 @@ pub(super) struct Buffers {
     pub(super) logits: Vec<f32>,
     /// What other ranks have sent, and the output of norms that cannot be computed in place.
     pub(super) scratch: Vec<f32>,
+    /// Queries, keys and values of recurrent layers before and after their convolution; queries with their gates.
+    pub(super) mixed: Vec<f32>,
+    pub(super) convolved: Vec<f32>,
+    /// The gates of recurrent layers, one a row and head.
+    pub(super) beta: Vec<f32>,
+    pub(super) decay: Vec<f32>,
     pub(super) integers: Activations,
     pub(super) routing: Routing,
     pub(super) profiler: Profiler,
@@ -107,16 +113,25 @@ impl<'a> Step<'a> {
     }
 
     /// What the mixer of `layer` makes of the residual stream before it looks at other positions. Of attention: queries,
-    /// keys and values without positions, in `b.q`, `b.k` and `b.v`.
+    /// keys and values without positions, in `b.q`, `b.k` and `b.v`, and gates in `b.gate`.
     pub(super) fn project(self, layer: &Layer, b: &mut Buffers) -> Result<(), Error> {
-        let Mixer::Attention(a) = &layer.mixer;
+        let a = match &layer.mixer {
+            Mixer::Attention(a) => a,
+            Mixer::GatedDelta(d) => return self.project_delta(layer, d, b),
+        };
         let consumers = [a.q, a.k, a.v].map(|linear| self.matrix(linear));
         let input = self.normed(layer.mixer_norm, &b.x, &mut b.h, &mut b.integers, consumers)?;
         b.profiler.plain(Phase::Norms);
         let [q, k, v] = consumers;
-        input.times_each([(q, &mut b.q), (k, &mut b.k), (v, &mut b.v)])?;
-        for (linear, y) in [(a.q, &mut b.q), (a.k, &mut b.k), (a.v, &mut b.v)] {
+        let queries = if a.gated { &mut b.mixed } else { &mut b.q };
+        input.times_each([(q, &mut *queries), (k, &mut b.k), (v, &mut b.v)])?;
+        for (linear, y) in [(a.q, queries), (a.k, &mut b.k), (a.v, &mut b.v)] {
             self.add_bias(linear, y);
+        }
+        if a.gated {
+            b.q.resize(b.mixed.len() / 2, 0.0);
+            b.gate.resize(b.mixed.len() / 2, 0.0);
+            split_gated(self.ctx, &b.mixed, a.head_dim, &mut b.q, &mut b.gate)?;
         }
         b.profiler.lap(Phase::Qkv, || matrix_work(&consumers, self.rows));
         if let Some([q_norm, k_norm]) = a.head_norms {
@@ -130,18 +145,23 @@ impl<'a> Step<'a> {
     }
 
     /// What a session's state of the layer gives to `rows`, which follow its tokens and are added to it first. Of
-    /// attention: those rows of `b.attended`.
+    /// every mixer: those rows of `b.attended`.
     pub(super) fn mix(
         self,
         layer: &Layer,
-        params: AttentionParams,
+        params: Option<AttentionParams>,
         ropes: &[RopeTable],
         state: &mut LayerState,
         rows: Range<usize>,
         b: &mut Buffers,
     ) -> Result<(), Error> {
-        let (Mixer::Attention(a), LayerState::Attention(cache)) = (&layer.mixer, state);
-        self.attend(a, params, ropes, cache, rows, b)
+        match (&layer.mixer, params, state) {
+            (Mixer::Attention(a), Some(params), LayerState::Attention(cache)) => {
+                self.attend(a, params, ropes, cache, rows, b)
+            }
+            (Mixer::GatedDelta(d), _, LayerState::Recurrent(state)) => self.recur(d, state, rows, b),
+            _ => Err(Error::OtherState),
+        }
     }
 
     fn attend(
@@ -174,21 +194,24 @@ impl<'a> Step<'a> {
             }
             None => attention(ctx, params, q, cache, first, attended)?,
         }
+        if a.gated {
+            sigmoid_gate(ctx, attended, &b.gate[of(a.q_width())])?;
+        }
         b.profiler.lap(Phase::Attention, || attention_work(params, a.q_width(), cache, first, rows.len()));
         Ok(())
     }
 
     /// Adds what [`Self::mix`] found to the residual stream, through the mixer's output matrix.
     pub(super) fn add_mixed(self, layer: &Layer, b: &mut Buffers) -> Result<(), Error> {
-        let Mixer::Attention(a) = &layer.mixer;
-        let output = self.matrix(a.output);
+        let linear = layer.mixer.output();
+        let output = self.matrix(linear);
         if let Some(shares) = self.shares {
-            shares.gather(To::All, shares.inputs(a.output.matrix), &mut b.attended, &mut b.scratch)?;
+            shares.gather(To::All, shares.inputs(linear.matrix), &mut b.attended, &mut b.scratch)?;
         }
         let input =
             Input::new(self.ctx, self.activations, &b.attended, self.rows, &mut b.integers, [output])?;
         input.times(&output, &mut b.h)?;
-        self.add(Some(a.output), layer.after_mixer, b)?;
+        self.add(Some(linear), layer.after_mixer, b)?;
         b.profiler.lap(Phase::Output, || matrix_work(&[output], self.rows));
         Ok(())
     }

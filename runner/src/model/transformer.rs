@@ -20,8 +20,8 @@ pub struct Transformer(Arc<Inner>);
 struct Inner {
     description: Description,
     weights: ModelWeights,
-    /// What the attention kernels take, for each layer.
-    attention: Vec<AttentionParams>,
+    /// What the attention kernels take, for each layer with attention.
+    attention: Vec<Option<AttentionParams>>,
 }
 
 impl Transformer {
@@ -47,7 +47,8 @@ impl Transformer {
     ) -> Result<Self, Error> {
         let weights = ModelWeights::new(file.into(), &description)?;
         let params = |layer: &super::Layer| match &layer.mixer {
-            Mixer::Attention(attention) => attention.params(),
+            Mixer::Attention(attention) => attention.params().map(Some),
+            Mixer::GatedDelta(_) => Ok(None),
         };
         let attention = description.layers.iter().map(params).collect::<Result<_, _>>()?;
         Ok(Self(Arc::new(Inner { description, weights, attention })))
@@ -119,8 +120,8 @@ impl Transformer {
         &self.0.weights
     }
 
-    /// What the attention kernels take, for each layer.
-    pub(crate) fn attention(&self) -> &[AttentionParams] {
+    /// What the attention kernels take, for each layer with attention.
+    pub(crate) fn attention(&self) -> &[Option<AttentionParams>] {
         &self.0.attention
     }
 

@@ -43,6 +43,7 @@ impl ModelWeights {
         let matrices = matrices.collect::<Result<_, _>>()?;
         let names = description.matrices.iter().map(|info| info.tensor.as_str());
         let names = names.chain(description.vectors.iter().map(|info| info.tensor.as_str()));
+        let names = names.chain(description.unused.iter().map(String::as_str));
         let used: HashSet<&str> = names.collect();
         if let Some(extra) = source.tensors().iter().find(|tensor| !used.contains(tensor.name.as_str())) {
             let (tensor, architecture) = (extra.name.clone(), description.architecture);
@@ -181,7 +182,14 @@ pub(crate) fn tensor_matrix<'a>(source: &'a dyn Source, info: &TensorInfo) -> Re
 }
 
 fn part_of_vector(source: &dyn Source, info: &VectorInfo) -> Result<Arc<[f32]>, Error> {
-    Ok(vector(source, &info.tensor, info.tensor_len)?[info.range.clone()].into())
+    let Some(row_len) = info.row_len else {
+        return Ok(vector(source, &info.tensor, info.tensor_len)?[info.range.clone()].into());
+    };
+    let tensor = source.tensor(&info.tensor)?;
+    shape(tensor, &[row_len, info.tensor_len / row_len])?;
+    let rows = numbers(source, tensor)?;
+    let columns = (0..row_len).flat_map(|column| rows.iter().skip(column).step_by(row_len).copied());
+    Ok(columns.skip(info.range.start).take(info.range.len()).collect())
 }
 
 /// The norm, bias or factors called `name`, as f32.
@@ -191,6 +199,11 @@ pub(crate) fn vector(source: &dyn Source, name: &str, len: usize) -> Result<Vec<
     if info.dims.len() != 2 || info.dims.iter().product::<usize>() != len {
         shape(info, &[len])?;
     }
+    numbers(source, info)
+}
+
+/// The numbers of a tensor, as f32.
+fn numbers(source: &dyn Source, info: &TensorInfo) -> Result<Vec<f32>, Error> {
     match source.weights(info)? {
         Weights::F32(v) => Ok(v.to_vec()),
         Weights::F16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),

@@ -47,6 +47,17 @@ pub enum Error {
         /// The numbers.
         got: usize,
     },
+    /// The heads of a directory are in another order than a GGUF file has them, and the order of columns would change.
+    #[error(
+        "{k_heads} key heads serve {v_heads} value heads, which a GGUF file has in another order than this directory: \
+         expected as many of both, or a GGUF file to convert"
+    )]
+    HeadOrder {
+        /// Heads of keys in recurrent layers.
+        k_heads: u32,
+        /// Heads of values.
+        v_heads: u32,
+    },
     /// A tensor made earlier cannot be read back, or is not what it should be.
     #[error("tensor {tensor:?} as made before")]
     Ready {

@@ -1,6 +1,6 @@
 //! Decides what every tensor becomes, before anything is written.
 
-use halfbyte_cpu_kernels::Matrix;
+use halfbyte_cpu_kernels::{HeadOrder, Matrix};
 
 use super::pattern::matches;
 use super::{Encoding, Error};
@@ -26,7 +26,8 @@ pub struct Keep {
 /// A model and the new type of each of its tensors.
 ///
 /// A tensor of one dimension (norm, bias, rope factors) stays as it is, byte for byte and whatever it holds, and so do
-/// biases of experts, routers and short convolutions, which are small and which llama.cpp leaves alone, too. Every other one gets the plan's format or that of the last [`Keep`] that matches, or what takes its place for the length of
+/// biases of experts, routers and short convolutions, which are small and which llama.cpp leaves alone, too. Every other
+/// one gets the plan's format or that of the last [`Keep`] that matches, or what takes its place for the length of
 /// its rows ([`Encoding::for_rows`]); if it has the type already, it is copied and loses nothing.
 #[derive(Debug)]
 pub struct Plan<'a> {
@@ -67,9 +68,10 @@ impl<'a> Plan<'a> {
     /// Decides what the tensors of `source` become. Weights are not looked at yet.
     ///
     /// # Errors
-    /// [`Error::KeepUnmatched`], [`Error::RowLength`]; a tensor of two or more dimensions whose type is not supported, and
-    /// a vector whose type has no known size.
+    /// [`Error::KeepUnmatched`], [`Error::RowLength`], [`Error::HeadOrder`]; a tensor of two or more dimensions whose type is
+    /// not supported, and a vector whose type has no known size.
     pub fn new(source: &'a dyn Source, encoding: Encoding, keep: &[Keep]) -> Result<Self, Error> {
+        require_head_order(source)?;
         for Keep { pattern, .. } in keep {
             if !source.tensors().iter().any(|t| !stays(t) && matches(pattern, &t.name)) {
                 return Err(Error::KeepUnmatched { pattern: pattern.clone() });
@@ -180,6 +182,20 @@ impl<'a> Plan<'a> {
     pub fn n_weights(&self) -> usize {
         self.tensors.iter().map(TensorInfo::n_elements).sum()
     }
+}
+
+/// Refuses heads whose order would change, with the columns of the matrix that reads them.
+fn require_head_order(source: &dyn Source) -> Result<(), Error> {
+    let metadata = source.metadata();
+    let Some(architecture) = metadata.opt_str("general.architecture")? else { return Ok(()) };
+    let heads = |name: &str| metadata.opt_u32(&format!("{architecture}.ssm.{name}"));
+    if let (Some(k_heads), Some(v_heads)) = (heads("group_count")?, heads("time_step_rank")?)
+        && k_heads != v_heads
+        && source.head_order() != HeadOrder::Tiled
+    {
+        return Err(Error::HeadOrder { k_heads, v_heads });
+    }
+    Ok(())
 }
 
 fn metadata(source: &dyn Source, encoding: Encoding) -> Metadata {

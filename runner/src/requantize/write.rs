@@ -127,16 +127,21 @@ impl Plan<'_> {
         if WeightType::of(info.ty).is_none() {
             return Ok(());
         }
-        let vector = model::tensor_matrix(self.source, info)?;
-        decode(ctx.isa, &vector, &info.name, 0, &mut vec![0.0; info.n_elements()])
+        Self::stored(ctx, info, &model::tensor_matrix(self.source, info)?).map(|_| ())
     }
 
-    /// The numbers of a vector or of a small matrix, in GGUF's order.
-    fn widened(&self, ctx: Context<'_>, info: &TensorInfo, matrix: &Matrix<'_>) -> Result<Vec<f32>, Error> {
+    /// The numbers of a vector or of a small matrix, in the order of the source.
+    fn stored(ctx: Context<'_>, info: &TensorInfo, matrix: &Matrix<'_>) -> Result<Vec<f32>, Error> {
         let mut stored = vec![0.0; info.n_elements()];
         for (row, stored) in stored.chunks_exact_mut(matrix.cols().max(1)).enumerate() {
             decode(ctx.isa, matrix, &info.name, row, stored)?;
         }
+        Ok(stored)
+    }
+
+    /// The numbers of a vector or of a small matrix, in GGUF's order.
+    fn widened(&self, ctx: Context<'_>, info: &TensorInfo, matrix: &Matrix<'_>) -> Result<Vec<f32>, Error> {
+        let stored = Self::stored(ctx, info, matrix)?;
         if info.dims.len() > 1 {
             return Ok(stored);
         }

@@ -1,18 +1,19 @@
 //! A directory with `config.json` and safetensors files, as Hugging Face and MLX keep models.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use halfbyte_cpu_kernels::{RopeOrder, Weights};
+use halfbyte_cpu_kernels::{HeadOrder, RopeOrder, Weights};
 
 use super::affine::{self, Parts, Quantization};
 use super::config::{self, Shape};
+use super::converted::{self, Place};
 use super::files::{Entry, Files};
 use super::json::Object;
 use super::limits::MAX_CONFIG_BYTES;
 use super::{Error, Source, tokenizer};
+use crate::architectures::Form;
 use crate::weight_types::{self, WeightType, block_weights};
 use halfbyte_gguf::{self as gguf, Metadata, TensorInfo, TensorType, quote};
 
@@ -86,8 +87,9 @@ impl Checkpoint {
     /// # Errors
     /// Whatever is missing, malformed or not supported, by file and field or tensor.
     pub fn open(directory: &Path) -> Result<Self, Error> {
-        let config = Object::read(&directory.join("config.json"), MAX_CONFIG_BYTES)?
+        let whole = Object::read(&directory.join("config.json"), MAX_CONFIG_BYTES)?
             .ok_or_else(|| Error::Incomplete { path: directory.to_owned(), missing: "config.json" })?;
+        let config = whole.text_part()?;
         let quantization = Quantization::of(&config)?;
         let (metadata, shape) = config::metadata(&config)?;
         let (files, entries) = Files::open(directory)?;
@@ -114,7 +116,7 @@ impl Checkpoint {
                     config.wrong("vocab_size", format!("{rows}, the rows of model.embed_tokens.weight"))
                 );
             }
-            tokenizer::set(directory, &config, rows, &mut checkpoint.metadata)?;
+            tokenizer::set(directory, [&whole, &config], rows, &mut checkpoint.metadata)?;
         }
         Ok(checkpoint)
     }
@@ -131,13 +133,21 @@ impl Checkpoint {
         quantization: Option<&Quantization>,
         shape: &Shape,
     ) -> Result<(), Error> {
-        let has_output =
-            entries.keys().any(|name| text_name(name, shape).as_deref() == Some("lm_head.weight"));
-        let tied = shape.tied.unwrap_or(!has_output);
+        let is_output = |name: &String| matches!(converted::place(name, shape.partial), Place::Text(name) if name == "lm_head.weight");
+        let tied = shape.tied.unwrap_or(!entries.keys().any(is_output));
+        let norms_lack_one = converted::norms_lack_one(entries);
+        let mut drafts = 0;
         for (name, entry) in entries {
-            let Some(plain) = text_name(name, shape) else {
-                self.left_out += 1;
-                continue;
+            let plain = match converted::place(name, shape.partial) {
+                Place::Text(plain) => plain,
+                Place::Images => {
+                    self.left_out += 1;
+                    continue;
+                }
+                Place::Drafts => {
+                    drafts += 1;
+                    continue;
+                }
             };
             // A tied model's file may have the same matrix twice.
             if is_redundant(name) || (tied && plain.starts_with("lm_head.")) {
@@ -152,6 +162,14 @@ impl Checkpoint {
                 let architecture = shape.architecture.name;
                 return Err(Error::ExtraTensor { tensor: quote(name), architecture });
             };
+            let form = (shape.architecture.form)(&known, norms_lack_one);
+            if form != Form::AsStored {
+                let bytes = self.files.bytes(entry.file, entry.range.clone());
+                let (dims, numbers) = converted::convert(name, form, entry, bytes)?;
+                let info = TensorInfo::new(known, TensorType::F32, &dims)?;
+                self.add(info, Stored::Plain(Span::copied(bytemuck::cast_slice(&numbers))));
+                continue;
+            }
             let parts = name.strip_suffix(".weight").and_then(|module| {
                 let part = |kind: &str| entries.get(&format!("{module}.{kind}"));
                 Some((module, part("scales")?, part("biases")?))
@@ -182,14 +200,12 @@ impl Checkpoint {
                     let dims: Vec<usize> = entry.shape.iter().rev().copied().collect();
                     let info = TensorInfo::new(known, ty, &dims)?;
                     let span = Span::new(&self.files, entry, ty.block_bytes());
-                    let offset = shape.architecture.stored_norm_offset;
-                    if offset != 0.0 && dims.len() == 1 && known_norm(&info.name) {
-                        self.add_norm(info, &span, offset)?;
-                    } else {
-                        self.add(info, Stored::Plain(span));
-                    }
+                    self.add(info, Stored::Plain(span));
                 }
             }
+        }
+        if drafts > 0 {
+            tracing::info!("{drafts} tensors of a block that makes drafts are not used");
         }
         if !tied && !self.by_name.contains_key("output.weight") {
             let tensor = quote("lm_head.weight");
@@ -199,20 +215,6 @@ impl Checkpoint {
             let info = TensorInfo::new(*name, TensorType::F32, &[factors.len()])?;
             self.add(info, Stored::Plain(Span::copied(bytemuck::cast_slice(factors))));
         }
-        Ok(())
-    }
-
-    /// Adds a norm's weights as GGUF files have them: `offset` more than is stored, in f32.
-    fn add_norm(&mut self, info: TensorInfo, span: &Span, offset: f32) -> Result<(), Error> {
-        let stored: Vec<f32> = match block_weights(&info, span.bytes(&self.files)) {
-            Ok(Weights::F32(v)) => v.to_vec(),
-            Ok(Weights::F16(v)) => v.iter().map(|v| v.to_f32()).collect(),
-            Ok(Weights::Bf16(v)) => v.iter().map(|v| v.to_f32()).collect(),
-            _ => return Err(Error::Type { tensor: info.name.clone(), got: info.ty.name().to_owned() }),
-        };
-        let sums: Vec<f32> = stored.into_iter().map(|weight| weight + offset).collect();
-        let info = TensorInfo::new(&info.name, TensorType::F32, &info.dims)?;
-        self.add(info, Stored::Plain(Span::copied(bytemuck::cast_slice(&sums))));
         Ok(())
     }
 
@@ -283,6 +285,10 @@ impl Source for Checkpoint {
         Some(self.rope_order)
     }
 
+    fn head_order(&self) -> HeadOrder {
+        HeadOrder::Grouped
+    }
+
     fn stored_row(&self, info: &TensorInfo, row: usize) -> usize {
         let rotated = ["attn_q.weight", "attn_q.bias", "attn_k.weight", "attn_k.bias"];
         if !self.reordered || !rotated.iter().any(|part| info.name.ends_with(part)) {
@@ -309,28 +315,6 @@ impl Source for Checkpoint {
     fn release_pages(&self) {
         self.files.release_pages();
     }
-}
-/// The name that a tensor has in a directory of a model that reads text alone; `None` for one of a part that reads
-/// something else.
-fn text_name<'a>(name: &'a str, shape: &Shape) -> Option<Cow<'a, str>> {
-    if !shape.partial {
-        return Some(Cow::Borrowed(name));
-    }
-    // Newer directories have the parts within `model`.
-    if let Some(rest) = name.strip_prefix("model.language_model.") {
-        return Some(Cow::Owned(format!("model.{rest}")));
-    }
-    if let Some(rest) = name.strip_prefix("language_model.") {
-        return Some(Cow::Borrowed(rest));
-    }
-    let part = name.strip_prefix("model.").unwrap_or(name);
-    let other = ["vision_tower.", "vision_model.", "multi_modal_projector.", "embed_vision."];
-    if other.iter().any(|other| part.starts_with(other)) { None } else { Some(Cow::Borrowed(name)) }
-}
-
-/// Whether a tensor, by GGUF's name, is the weight of a norm.
-fn known_norm(name: &str) -> bool {
-    name.ends_with("norm.weight")
 }
 
 /// Whether a tensor says nothing that the hyperparameters do not say: old checkpoints store the rotations.

@@ -21,30 +21,26 @@ pub(super) struct Shape {
     pub(super) partial: bool,
 }
 
-/// The part of a configuration that is about text, with what the architecture has by default.
-fn text_part(config: &Object) -> Result<(Object, &'static Architecture), Error> {
-    let mut text = config.opt_object("text_config")?.unwrap_or_else(|| config.clone());
-    let model_type = match text.opt_str("model_type")? {
-        Some(name) => Some(name),
-        None => config.opt_str("model_type")?,
-    };
-    let architecture = Architecture::by_model_type(model_type)
-        .map_err(|supported| text.unsupported("model_type", supported))?;
+/// `config` with what its architecture has by default, and the architecture.
+fn completed(config: &Object) -> Result<(Object, &'static Architecture), Error> {
+    let mut config = config.clone();
+    let architecture = Architecture::by_model_type(config.opt_str("model_type")?)
+        .map_err(|supported| config.unsupported("model_type", supported))?;
     for &(field, value) in architecture.defaults {
-        text.set_default(field, value);
+        config.set_default(field, value);
     }
-    if let Some(layers) = text.opt_u32("num_layers")? {
-        text.set_default("num_hidden_layers", layers);
+    if let Some(layers) = config.opt_u32("num_layers")? {
+        config.set_default("num_hidden_layers", layers);
     }
-    Ok((text, architecture))
+    Ok((config, architecture))
 }
 
-/// The metadata of a model with this configuration.
+/// The metadata of a model with this configuration, of which `text` is the [part about text](Object::text_part).
 ///
 /// # Errors
 /// A field is missing, has the wrong type or a value that is not supported; the error names it.
-pub(super) fn metadata(whole: &Object) -> Result<(Metadata, Shape), Error> {
-    let (config, architecture) = text_part(whole)?;
+pub(super) fn metadata(text: &Object) -> Result<(Metadata, Shape), Error> {
+    let (config, architecture) = completed(text)?;
     let config = &config;
     let prefix = architecture.name;
     let size = |field: &str| {
@@ -87,15 +83,13 @@ pub(super) fn metadata(whole: &Object) -> Result<(Metadata, Shape), Error> {
     m.set(format!("{prefix}.attention.layer_norm_rms_epsilon"), eps);
     (architecture.configure)(config, &mut m)?;
     let rotations = rope::set(config, architecture, head_dim as usize, &mut m)?;
-    let tied = config.opt_bool("tie_word_embeddings")?;
-    let tied = if tied.is_some() { tied } else { whole.opt_bool("tie_word_embeddings")? };
     let shape = Shape {
         architecture,
         head_dim: head_dim as usize,
         n_vocab: n_vocab as usize,
-        tied,
+        tied: config.opt_bool("tie_word_embeddings")?,
         rotations,
-        partial: whole.get("text_config").is_some(),
+        partial: config.get("text_config").is_some(),
     };
     Ok((m, shape))
 }

@@ -135,6 +135,16 @@ pub enum Error {
         /// Its type.
         got: String,
     },
+    /// A tensor has a shape that its name does not go with.
+    #[error("tensor {tensor} has {got}: expected {expected}")]
+    Shape {
+        /// The tensor, quoted.
+        tensor: String,
+        /// Its shape.
+        got: String,
+        /// The shapes that it may have.
+        expected: &'static str,
+    },
     /// The parts of an affine tensor do not fit each other.
     #[error("tensor {tensor}: {what} is {got}: expected {expected}")]
     Affine {
@@ -162,9 +172,11 @@ impl Error {
     pub fn names_file(&self) -> bool {
         match self {
             Self::Gguf(error) => error.names_file(),
-            Self::Placement { .. } | Self::Type { .. } | Self::Affine { .. } | Self::ExtraTensor { .. } => {
-                false
-            }
+            Self::Placement { .. }
+            | Self::Type { .. }
+            | Self::Shape { .. }
+            | Self::Affine { .. }
+            | Self::ExtraTensor { .. } => false,
             _ => true,
         }
     }

@@ -59,6 +59,15 @@ impl Object {
         }
     }
 
+    /// The object called `text_config`, with the fields around it that it does not have; the whole where there is none.
+    pub(crate) fn text_part(&self) -> Result<Self, Error> {
+        let Some(mut text) = self.opt_object("text_config")? else { return Ok(self.clone()) };
+        for (field, value) in &self.fields {
+            text.fields.entry(field.clone()).or_insert_with(|| value.clone());
+        }
+        Ok(text)
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -11,6 +11,7 @@
 mod affine;
 mod checkpoint;
 mod config;
+mod converted;
 mod error;
 mod files;
 mod index;
@@ -26,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use halfbyte_cpu_kernels::{RopeOrder, Weights};
+use halfbyte_cpu_kernels::{HeadOrder, RopeOrder, Weights};
 
 use crate::weight_types::{self, block_weights};
 pub use checkpoint::Checkpoint;
@@ -86,6 +87,11 @@ pub trait Source: fmt::Debug + Send + Sync {
     /// Which elements of a head are rotated together, where that is not what GGUF files of the architecture have.
     fn rope_order(&self) -> Option<RopeOrder> {
         None
+    }
+
+    /// Which key head a value head of a recurrent layer reads.
+    fn head_order(&self) -> HeadOrder {
+        HeadOrder::Tiled
     }
 
     /// The row of the stored tensor that a GGUF file has as row `row`; for a tensor of one dimension, the element.

@@ -24,11 +24,17 @@ const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 const BYTE: i32 = 6;
 
-/// Adds the tokenizer in `directory`, if there is one, for a model of `n_vocab` tokens.
+/// Adds the tokenizer in `directory`, if there is one, for a model of `n_vocab` tokens. The two objects are `config.json` and
+/// its part about text.
 ///
 /// # Errors
 /// A tokenizer that is not one of those that are supported, or whose tables do not fit the model.
-pub(super) fn set(directory: &Path, config: &Object, n_vocab: usize, m: &mut Metadata) -> Result<(), Error> {
+pub(super) fn set(
+    directory: &Path,
+    configs: [&Object; 2],
+    n_vocab: usize,
+    m: &mut Metadata,
+) -> Result<(), Error> {
     let path = directory.join("tokenizer.json");
     let Some(bytes) = json::read(&path, MAX_TOKENIZER_BYTES)? else { return Ok(()) };
     let wrong = |error: serde_json::Error| Error::Json { path: path.clone(), message: error.to_string() };
@@ -69,11 +75,13 @@ pub(super) fn set(directory: &Path, config: &Object, n_vocab: usize, m: &mut Met
     }
     let unknown = tokenizer.model.unk_token.as_deref().and_then(id);
     let mut eog = generation.as_ref().map_or(Ok(Vec::new()), |o| o.ids("eos_token_id"))?;
-    eog.extend(config.ids("eos_token_id")?);
+    for config in configs {
+        eog.extend(config.ids("eos_token_id")?);
+    }
     let named = |field| named_token(options.as_ref(), field);
     let (bos, eos) = (named("bos_token")?, named("eos_token")?);
     let frame = tokenizer.frame(bos.as_deref(), eos.as_deref());
-    let bos_id = bos.as_deref().and_then(id).or(config.opt_u32("bos_token_id")?);
+    let bos_id = bos.as_deref().and_then(id).or(configs[1].opt_u32("bos_token_id")?);
     let eos_id = eos.as_deref().and_then(id).or(eog.first().copied());
     let pad_id = named("pad_token")?.as_deref().and_then(id);
     for (key, id) in [

@@ -95,6 +95,7 @@ fn description() -> Description {
             soft_cap,
             sinks: sinks.then(|| d.add_vector(name("attn_sinks.weight"), n_heads)),
             temperature: NonZero::new(5).filter(|_| i == 2).map(|length| Temperature { scale: 0.4, length }),
+            gated: false,
         };
         let after_mixer = (i > 0).then(|| norm(&mut d, &name("attn_post_norm.weight"), WIDTH));
         let feed_forward_norm = Some(norm(&mut d, &name("ffn_norm.weight"), WIDTH));

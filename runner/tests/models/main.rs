@@ -22,6 +22,9 @@ mod ggml_types;
 mod hub;
 #[cfg(feature = "hub")]
 mod hub_support;
+mod hybrid;
+mod hybrid_files;
+mod hybrid_replies;
 mod packed;
 mod ranks;
 mod scheduler;

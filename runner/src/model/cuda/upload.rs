@@ -191,7 +191,15 @@ fn parts<'a>(d: &'a Description, layer: &'a crate::model::Layer) -> Result<Parts
     if !d.width.is_multiple_of(32) || d.width > 16_384 {
         return Err(unsupported("the width", "a multiple of 32 up to 16384", d.width));
     }
-    let Mixer::Attention(attention) = &layer.mixer;
+    let attention = match &layer.mixer {
+        Mixer::Attention(attention) => attention,
+        Mixer::GatedDelta(_) => {
+            return Err(unsupported("the mixer of a layer", "attention", "the gated delta rule"));
+        }
+    };
+    if attention.gated {
+        return Err(unsupported("the attention of a layer", "attention without gates", "gated attention"));
+    }
     let FeedForward::Dense(dense) = &layer.feed_forward else {
         return Err(unsupported("the feed-forward network", "a dense one", "a mixture of experts"));
     };

@@ -61,6 +61,9 @@ impl Restriction {
         let mut layers = std::mem::take(&mut this.description.layers);
         for layer in &mut layers {
             match &mut layer.mixer {
+                Mixer::Attention(a) if a.gated => {
+                    return Err(Error::Unshared { part: "gated attention" });
+                }
                 Mixer::Attention(a) => {
                     let over_all = |norm: &Norm| whole.vectors[norm.weight.0].tensor_len != a.head_dim;
                     if count > 1 && a.head_norms.iter().flatten().any(over_all) {
@@ -82,6 +85,7 @@ impl Restriction {
                     }
                     (a.n_heads, a.n_kv_heads) = (heads.len() * group, heads.len());
                 }
+                Mixer::GatedDelta(_) => return Err(Error::Unshared { part: "the gated delta rule" }),
             }
             match &mut layer.feed_forward {
                 FeedForward::Dense(d) => this.share_dense(d, rank, count, &width)?,
@@ -150,7 +154,7 @@ impl Transformer {
     ///
     /// # Errors
     /// [`Error::TooManyRanks`] if there are more ranks than key and value heads, or than panels of 16 rows in a matrix;
-    /// [`Error::SharePacked`] for a model that is packed.
+    /// [`Error::Unshared`] for layers that ranks have no parts of; [`Error::SharePacked`] for a model that is packed.
     ///
     /// # Panics
     /// If `rank` is not below `count`.
