@@ -5,8 +5,9 @@
 
 Writes goldens/hybrid/ and goldens/hybrid.json: the token ids and the logits after each of them. Two key heads serve four
 value heads in the first model, which is there as Hugging Face keeps it, inside a model that sees and drafts, and as a GGUF
-file. The second has as many key heads as value heads, and is an MLX directory of 4 bits. mlx-lm computes both in float32;
-llama.cpp computes the GGUF file if it is installed, and the two have to agree.
+file. The second has as many key heads as value heads, and is an MLX directory of 4 bits. The models called moe have experts in
+the place of feed-forward networks, in the same three kinds of files. mlx-lm computes all in float32; llama.cpp computes the
+GGUF files if it is installed, and the two have to agree.
 
 Only mlx-lm's model is imported: the rest of the package needs more than is used here.
 """
@@ -29,11 +30,13 @@ HERE = Path(__file__).parent
 OUT = HERE / "hybrid"
 IDS = [5, 17, 3, 40, 41, 41, 0, 27, 12, 45, 33, 8, 17, 3, 40, 41, 2, 19, 46, 30, 30, 30, 7, 11]
 VOCAB, LAYERS, DIM, HEAD = 48, 4, 16, 32
+# The width of the expert that every token goes through.
+SHARED = 64
 
 
-def config(k_heads: int, v_heads: int, width: int, tied: bool) -> dict:
+def config(k_heads: int, v_heads: int, width: int, tied: bool, experts: int = 0) -> dict:
     rope = {"rope_type": "default", "rope_theta": 10000000.0, "partial_rotary_factor": 0.25}
-    return {
+    c = {
         "model_type": "qwen3_5_text",
         "vocab_size": VOCAB,
         "hidden_size": width,
@@ -55,11 +58,18 @@ def config(k_heads: int, v_heads: int, width: int, tied: bool) -> dict:
         "rope_parameters": rope | {"mrope_interleaved": True, "mrope_section": [2, 1, 1]},
         "tie_word_embeddings": tied,
     }
+    if experts:
+        del c["intermediate_size"]
+        # Two layers, one of each kind.
+        c |= {"model_type": "qwen3_5_moe_text", "num_hidden_layers": 2, "full_attention_interval": 2}
+        c |= {"num_experts": experts, "num_experts_per_tok": 2}
+        c |= {"moe_intermediate_size": 32, "shared_expert_intermediate_size": SHARED}
+    return c
 
 
 def weights(c: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Weights as they are multiplied, of few bits: bfloat16 holds them, and the weights of norms less 1."""
-    width, ff, heads, kv = c["hidden_size"], c["intermediate_size"], c["num_attention_heads"], c["num_key_value_heads"]
+    width, heads, kv = c["hidden_size"], c["num_attention_heads"], c["num_key_value_heads"]
     keys, values = c["linear_num_key_heads"] * DIM, c["linear_num_value_heads"] * DIM
     out = {}
 
@@ -68,7 +78,7 @@ def weights(c: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
         out[name] = (around + np.clip(drawn, -0.984375, 0.984375)).astype(np.float32)
 
     add("model.embed_tokens.weight", VOCAB, width, spread=0.6)
-    for i in range(LAYERS):
+    for i in range(c["num_hidden_layers"]):
         layer = f"model.layers.{i}."
         add(layer + "input_layernorm.weight", width, around=1.0)
         if (i + 1) % c["full_attention_interval"] == 0:
@@ -89,9 +99,17 @@ def weights(c: dict, rng: np.random.Generator) -> dict[str, np.ndarray]:
             add(linear + "norm.weight", DIM, around=1.0)
             add(linear + "out_proj.weight", width, values)
         add(layer + "post_attention_layernorm.weight", width, around=1.0)
+        network, ff = layer + "mlp.", c.get("intermediate_size", SHARED)
+        if experts := c.get("num_experts"):
+            hidden = c["moe_intermediate_size"]
+            add(network + "gate.weight", experts, width, spread=0.5)
+            add(network + "experts.gate_up_proj", experts, 2 * hidden, width)
+            add(network + "experts.down_proj", experts, width, hidden)
+            add(network + "shared_expert_gate.weight", 1, width, spread=0.5)
+            network += "shared_expert."
         for part in ("gate", "up"):
-            add(f"{layer}mlp.{part}_proj.weight", ff, width)
-        add(layer + "mlp.down_proj.weight", width, ff)
+            add(f"{network}{part}_proj.weight", ff, width)
+        add(network + "down_proj.weight", width, ff)
     add("model.norm.weight", width, around=1.0)
     if not c["tie_word_embeddings"]:
         add("lm_head.weight", VOCAB, width)
@@ -110,7 +128,23 @@ def mlx_model(c: dict):
             package.__path__ = [str(Path(spec.submodule_search_locations[0]) / path)]
             sys.modules[name] = package
     module = importlib.import_module("mlx_lm.models.qwen3_5")
-    return module.TextModel(module.TextModelArgs.from_dict(c))
+    return module.TextModel(module.TextModelArgs.from_dict({"intermediate_size": 0} | c))
+
+
+def by_part(tensors: dict) -> dict:
+    """`tensors` with experts as mlx-lm has them: gate and up in tensors of their own."""
+    out = {}
+    for name, value in tensors.items():
+        stem = name.replace(".experts.", ".switch_mlp.")
+        if name.endswith("experts.gate_up_proj"):
+            gate, up = np.split(value, 2, axis=1)
+            stem = stem.removesuffix("gate_up_proj")
+            out |= {stem + "gate_proj.weight": gate, stem + "up_proj.weight": up}
+        elif name.endswith("experts.down_proj"):
+            out[stem + ".weight"] = value
+        else:
+            out[name] = value
+    return out
 
 
 def mlx_logits(model) -> list:
@@ -122,8 +156,8 @@ def mlx_logits(model) -> list:
     return whole.tolist()
 
 
-def hugging_face(c: dict, tensors: dict) -> list:
-    path = OUT / "hf_qwen35"
+def hugging_face(directory: str, c: dict, tensors: dict) -> list:
+    path = OUT / directory
     path.mkdir(parents=True)
     inside = {}
     for name, value in tensors.items():
@@ -134,28 +168,33 @@ def hugging_face(c: dict, tensors: dict) -> list:
     inside["model.visual.patch_embed.proj.weight"] = mx.zeros((4, 3))
     inside["mtp.fc.weight"] = mx.zeros((c["hidden_size"], 2 * c["hidden_size"]))
     mx.save_safetensors(str(path / "model.safetensors"), inside, metadata={"format": "pt"})
-    outer = {"model_type": "qwen3_5", "text_config": c, "vision_config": {"depth": 1}, "tie_word_embeddings": False}
+    outer = {"model_type": c["model_type"].removesuffix("_text"), "text_config": c}
+    outer |= {"vision_config": {"depth": 1}, "tie_word_embeddings": False}
     (path / "config.json").write_text(json.dumps(outer, indent=1) + "\n")
     model = mlx_model(c)
     unshifted = {}
-    for name, value in tensors.items():
+    for name, value in by_part(tensors).items():
         value = value[:, None, :] if name.endswith("conv1d.weight") else value - float(is_shifted(name))
         unshifted[name] = mx.array(value)
     model.load_weights(list(model.sanitize(unshifted).items()))
     return mlx_logits(model)
 
 
-def mlx(c: dict, tensors: dict) -> list:
-    path = OUT / "mlx_qwen35"
+def mlx(directory: str, c: dict, tensors: dict) -> list:
+    path = OUT / directory
     path.mkdir(parents=True)
     model = mlx_model(c)
-    prepared = {n: v[:, :, None] if n.endswith("conv1d.weight") else v for n, v in tensors.items()}
+    prepared = {n: v[:, :, None] if n.endswith("conv1d.weight") else v for n, v in by_part(tensors).items()}
     model.load_weights([(name, mx.array(value)) for name, value in prepared.items()])
-    nn.quantize(model, group_size=32, bits=4)
+    # Routers and the gates of shared experts take 8 bits, as in mlx-lm's own conversions.
+    eight = {"group_size": 64, "bits": 8}
+    routers = {path for path, _ in model.named_modules() if path.endswith(("mlp.gate", "shared_expert_gate"))}
+    choose = lambda path, module: hasattr(module, "to_quantized") and (eight if path in routers else True)
+    nn.quantize(model, group_size=32, bits=4, class_predicate=choose)
     kept = dict(tree_flatten(model.parameters()))
     stored = {n: v if v.dtype == mx.uint32 or n.endswith("A_log") else v.astype(mx.bfloat16) for n, v in kept.items()}
     mx.save_safetensors(str(path / "model.safetensors"), stored, metadata={"format": "mlx"})
-    quantization = {"group_size": 32, "bits": 4}
+    quantization = {"group_size": 32, "bits": 4} | {router: eight for router in sorted(routers)}
     (path / "config.json").write_text(json.dumps(c | {"quantization": quantization}, indent=1) + "\n")
     widened = {n: v if v.dtype == mx.uint32 else v.astype(mx.float32) for n, v in stored.items()}
     model.update(tree_unflatten(list(widened.items())))
@@ -178,6 +217,13 @@ NAMES = {
     "linear_attn.conv1d": "ssm_conv1d",
     "linear_attn.norm": "ssm_norm",
     "linear_attn.out_proj": "ssm_out",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.gate_up_proj": "ffn_gate_up_exps",
+    "mlp.experts.down_proj": "ffn_down_exps",
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
@@ -193,13 +239,20 @@ def tiled(x: np.ndarray, c: dict, axis: int, dim: int) -> np.ndarray:
 
 
 def write_gguf(c: dict, tensors: dict) -> Path:
-    path = OUT / "qwen35.gguf"
-    w = gguf.GGUFWriter(path, "qwen35")
+    arch = "qwen35moe" if c.get("num_experts") else "qwen35"
+    path = OUT / f"{arch}.gguf"
+    w = gguf.GGUFWriter(path, arch)
     keys = c["linear_num_key_heads"] * DIM
     w.add_context_length(64)
     w.add_embedding_length(c["hidden_size"])
-    w.add_block_count(LAYERS)
-    w.add_feed_forward_length(c["intermediate_size"])
+    w.add_block_count(c["num_hidden_layers"])
+    if c.get("num_experts"):
+        w.add_expert_count(c["num_experts"])
+        w.add_expert_used_count(c["num_experts_per_tok"])
+        w.add_expert_feed_forward_length(c["moe_intermediate_size"])
+        w.add_expert_shared_feed_forward_length(c["shared_expert_intermediate_size"])
+    else:
+        w.add_feed_forward_length(c["intermediate_size"])
     w.add_head_count(c["num_attention_heads"])
     w.add_head_count_kv(c["num_key_value_heads"])
     w.add_key_length(HEAD)
@@ -215,7 +268,7 @@ def write_gguf(c: dict, tensors: dict) -> Path:
     w.add_ssm_group_count(c["linear_num_key_heads"])
     w.add_ssm_time_step_rank(c["linear_num_value_heads"])
     w.add_ssm_inner_size(c["linear_num_value_heads"] * DIM)
-    w.add_uint32("qwen35.full_attention_interval", c["full_attention_interval"])
+    w.add_uint32(f"{arch}.full_attention_interval", c["full_attention_interval"])
     for name, x in tensors.items():
         if name == "model.embed_tokens.weight":
             known = "token_embd.weight"
@@ -241,6 +294,8 @@ def write_gguf(c: dict, tensors: dict) -> Path:
                     x = tiled(x, c, 0, 1)
                 elif part == "out_proj":
                     x = tiled(x, c, 1, DIM)
+                elif part == "mlp.shared_expert_gate":
+                    x = x[0]
         w.add_tensor(known, np.ascontiguousarray(x))
     w.write_header_to_file()
     w.write_kv_data_to_file()
@@ -272,18 +327,23 @@ def llama_logits(path: Path) -> list | None:
 
 def main() -> None:
     shutil.rmtree(OUT, ignore_errors=True)
-    grouped, equal = config(2, 4, 32, tied=False), config(2, 2, 64, tied=True)
-    first = weights(grouped, np.random.default_rng(35))
-    cases = {"hf_qwen35": hugging_face(grouped, first), "mlx_qwen35": mlx(equal, weights(equal, np.random.default_rng(36)))}
-    path = write_gguf(grouped, first)
-    by_llama = llama_logits(path)
-    if by_llama is None:
-        print("llama.cpp is not installed: the GGUF file's logits are mlx-lm's for the same weights")
-        by_llama = cases["hf_qwen35"]
-    cases["qwen35.gguf"] = by_llama
-    print("the two programs differ by", np.abs(np.array(by_llama) - np.array(cases["hf_qwen35"])).max())
+    cases = {}
+    for moe, experts, seed in (("", 0, 35), ("moe", 5, 37)):
+        grouped, equal = config(2, 4, 32, tied=False, experts=experts), config(2, 2, 64, tied=True, experts=experts)
+        tensors = weights(grouped, np.random.default_rng(seed))
+        known = f"hf_qwen35{moe}"
+        cases[known] = hugging_face(known, grouped, tensors)
+        known_mlx = f"mlx_qwen35{moe}"
+        cases[known_mlx] = mlx(known_mlx, equal, weights(equal, np.random.default_rng(seed + 1)))
+        path = write_gguf(grouped, tensors)
+        by_llama = llama_logits(path)
+        if by_llama is None:
+            print("llama.cpp is not installed: the GGUF file's logits are mlx-lm's for the same weights")
+            by_llama = cases[known]
+        cases[path.name] = by_llama
+        print("the two programs differ by", np.abs(np.array(by_llama) - np.array(cases[known])).max())
     rounded = {name: [[round(v, 5) for v in row] for row in rows] for name, rows in cases.items()}
-    note = "random models by make_hybrid_models.py; logits by mlx-lm (float32), those of the GGUF file by llama.cpp"
+    note = "random models by make_hybrid_models.py; logits by mlx-lm (float32), those of the GGUF files by llama.cpp"
     (HERE / "hybrid.json").write_text(json.dumps({"note": note, "ids": IDS, "logits": rounded}) + "\n")
 
 

@@ -40,7 +40,7 @@ pub(crate) use reader::Reader;
 use windows::set_windows;
 
 /// Every architecture.
-const ALL: [&Architecture; 22] = [
+const ALL: [&Architecture; 23] = [
     &llama::LLAMA,
     &llama::MIXTRAL,
     &qwen2::QWEN2,
@@ -48,6 +48,7 @@ const ALL: [&Architecture; 22] = [
     &qwen3::QWEN3,
     &qwen3moe::QWEN3MOE,
     &qwen35::QWEN35,
+    &qwen35::QWEN35MOE,
     &exaone::EXAONE,
     &exaone4::EXAONE4,
     &gemma::GEMMA,

@@ -1,4 +1,5 @@
-//! Qwen3.5: three of four layers have the gated delta rule, and the others have attention with gates.
+//! Qwen3.5: three of four layers have the gated delta rule, and the others have attention with gates. The larger models have
+//! experts.
 //!
 //! GGUF files have the logarithms of decays as they are multiplied (`ssm_a`), weights of norms with 1 added, and value heads
 //! in an order of their own. Hugging Face's checkpoints have none of that, and MLX's have the norms alone; what is read from
@@ -8,34 +9,15 @@ use halfbyte_cpu_kernels::{DeltaShape, RopeOrder};
 use halfbyte_gguf::{Array, Metadata, Value};
 
 use super::reader::Heads;
-use super::{Architecture, Form, Layout, Reader, llama};
-use crate::model::{Attention, Description, Error, GatedDelta, Layer, Mixer, RopeId};
+use super::{Architecture, Form, Layout, Reader, experts, llama};
+use crate::model::{Attention, Description, Error, GatedDelta, Gating, Layer, Mixer, RopeId};
 use crate::source::{self, Object};
 
 pub(super) const QWEN35: Architecture = Architecture {
     name: "qwen35",
     model_types: &["qwen3_5", "qwen3_5_text"],
     rope_order: RopeOrder::Halves,
-    modules: &[
-        ("input_layernorm", "attn_norm"),
-        ("post_attention_layernorm", "post_attention_norm"),
-        ("self_attn.q_proj", "attn_q"),
-        ("self_attn.k_proj", "attn_k"),
-        ("self_attn.v_proj", "attn_v"),
-        ("self_attn.o_proj", "attn_output"),
-        ("self_attn.q_norm", "attn_q_norm"),
-        ("self_attn.k_norm", "attn_k_norm"),
-        ("linear_attn.in_proj_qkv", "attn_qkv"),
-        ("linear_attn.in_proj_z", "attn_gate"),
-        ("linear_attn.in_proj_b", "ssm_beta"),
-        ("linear_attn.in_proj_a", "ssm_alpha"),
-        ("linear_attn.conv1d", "ssm_conv1d"),
-        ("linear_attn.norm", "ssm_norm"),
-        ("linear_attn.out_proj", "ssm_out"),
-        ("mlp.gate_proj", "ffn_gate"),
-        ("mlp.up_proj", "ffn_up"),
-        ("mlp.down_proj", "ffn_down"),
-    ],
+    modules: &MODULES,
     parameters: &PARAMETERS,
     partial_rotary: 0.25,
     form,
@@ -43,6 +25,46 @@ pub(super) const QWEN35: Architecture = Architecture {
     describe,
     ..Architecture::USUAL
 };
+
+pub(super) const QWEN35MOE: Architecture = Architecture {
+    name: "qwen35moe",
+    model_types: &["qwen3_5_moe", "qwen3_5_moe_text"],
+    configure: configure_with_experts,
+    describe: describe_with_experts,
+    ..QWEN35
+};
+
+/// The modules of a layer. MLX has the experts of a layer stacked as `switch_mlp`.
+const MODULES: [(&str, &str); 28] = [
+    ("input_layernorm", "attn_norm"),
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("self_attn.q_proj", "attn_q"),
+    ("self_attn.k_proj", "attn_k"),
+    ("self_attn.v_proj", "attn_v"),
+    ("self_attn.o_proj", "attn_output"),
+    ("self_attn.q_norm", "attn_q_norm"),
+    ("self_attn.k_norm", "attn_k_norm"),
+    ("linear_attn.in_proj_qkv", "attn_qkv"),
+    ("linear_attn.in_proj_z", "attn_gate"),
+    ("linear_attn.in_proj_b", "ssm_beta"),
+    ("linear_attn.in_proj_a", "ssm_alpha"),
+    ("linear_attn.conv1d", "ssm_conv1d"),
+    ("linear_attn.norm", "ssm_norm"),
+    ("linear_attn.out_proj", "ssm_out"),
+    ("mlp.gate_proj", "ffn_gate"),
+    ("mlp.up_proj", "ffn_up"),
+    ("mlp.down_proj", "ffn_down"),
+    ("mlp.gate", "ffn_gate_inp"),
+    ("mlp.experts.gate_up_proj", "ffn_gate_up_exps"),
+    ("mlp.experts.down_proj", "ffn_down_exps"),
+    ("mlp.switch_mlp.gate_proj", "ffn_gate_exps"),
+    ("mlp.switch_mlp.up_proj", "ffn_up_exps"),
+    ("mlp.switch_mlp.down_proj", "ffn_down_exps"),
+    ("mlp.shared_expert.gate_proj", "ffn_gate_shexp"),
+    ("mlp.shared_expert.up_proj", "ffn_up_shexp"),
+    ("mlp.shared_expert.down_proj", "ffn_down_shexp"),
+    ("mlp.shared_expert_gate", "ffn_gate_inp_shexp"),
+];
 
 /// The parameters of recurrent layers that are no module's.
 const PARAMETERS: [(&str, &str); 2] =
@@ -80,6 +102,16 @@ fn form(known: &str, norms_lack_one: bool) -> Form {
 
 fn configure(config: &Object, metadata: &mut Metadata) -> Result<(), source::Error> {
     llama::configure(config, metadata)?;
+    configure_mixers(config, metadata)
+}
+
+fn configure_with_experts(config: &Object, metadata: &mut Metadata) -> Result<(), source::Error> {
+    experts::configure(config, metadata)?;
+    configure_mixers(config, metadata)
+}
+
+/// The heads of recurrent layers, and which layers are recurrent.
+fn configure_mixers(config: &Object, metadata: &mut Metadata) -> Result<(), source::Error> {
     let prefix = metadata.str("general.architecture").unwrap_or_default().to_owned();
     for (field, wanted) in [("attention_bias", false), ("attn_output_gate", true)] {
         if config.opt_bool(field)?.is_some_and(|value| value != wanted) {
@@ -122,6 +154,15 @@ fn configure(config: &Object, metadata: &mut Metadata) -> Result<(), source::Err
 
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     reader.refuse_experts()?;
+    layers(reader, Layout::LLAMA)
+}
+
+fn describe_with_experts(reader: &Reader<'_>) -> Result<Description, Error> {
+    layers(reader, Layout { experts: Some(Gating::SoftmaxOfChosen), ..Layout::LLAMA })
+}
+
+/// A model whose feed-forward networks are those of `layout`.
+fn layers(reader: &Reader<'_>, layout: Layout) -> Result<Description, Error> {
     let mut d = reader.begin()?;
     let heads = reader.heads(d.width)?;
     let rope = reader.rope(&mut d, heads.head_dim)?;
@@ -144,7 +185,7 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
             Mixer::Attention(attention(reader, &mut d, i, heads, rope)?)
         };
         let feed_forward_norm = Some(reader.norm(&mut d, name("post_attention_norm"), width)?);
-        let feed_forward = reader.feed_forward(&mut d, i, Layout::LLAMA)?;
+        let feed_forward = reader.feed_forward(&mut d, i, layout)?;
         d.layers.push(Layer {
             mixer_norm,
             mixer,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use halfbyte_cpu_kernels::{Context, Matrix, PackedMatrix, Weights};
+use halfbyte_cpu_kernels::{Context, Isa, Matrix, PackedMatrix, Weights};
 use halfbyte_gguf::TensorInfo;
 
 use super::description::{Description, Layer, MatrixId, MatrixInfo, VectorId, VectorInfo};
@@ -208,6 +208,15 @@ fn numbers(source: &dyn Source, info: &TensorInfo) -> Result<Vec<f32>, Error> {
         Weights::F32(v) => Ok(v.to_vec()),
         Weights::F16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),
         Weights::Bf16(v) => Ok(v.iter().map(|v| v.to_f32()).collect()),
+        // MLX quantizes the gates of shared experts, which are matrices of one row to it.
+        _ if info.dims.len() == 2 => {
+            let (matrix, isa) = (tensor_matrix(source, info)?, Isa::best()?);
+            let mut rows = vec![0.0; matrix.rows() * matrix.cols()];
+            for (n, row) in rows.chunks_exact_mut(matrix.cols()).enumerate() {
+                matrix.decode_row(isa, n, row)?;
+            }
+            Ok(rows)
+        }
         _ => Err(Error::VectorType { tensor: info.name.clone(), got: info.ty.name() }),
     }
 }

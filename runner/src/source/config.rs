@@ -67,7 +67,6 @@ pub(super) fn metadata(text: &Object) -> Result<(Metadata, Shape), Error> {
         ("context_length", size("max_position_embeddings")?),
         ("embedding_length", width),
         ("block_count", size("num_hidden_layers")?),
-        ("feed_forward_length", size("intermediate_size")?),
         ("attention.head_count", n_heads),
         ("attention.head_count_kv", n_kv_heads),
         ("attention.key_length", head_dim),
@@ -75,6 +74,10 @@ pub(super) fn metadata(text: &Object) -> Result<(Metadata, Shape), Error> {
         ("vocab_size", n_vocab),
     ] {
         m.set(format!("{prefix}.{key}"), value);
+    }
+    // Where all layers have experts, their width is said by a field of its own.
+    if config.get("intermediate_size").is_some() || config.get("moe_intermediate_size").is_none() {
+        m.set(format!("{prefix}.feed_forward_length"), size("intermediate_size")?);
     }
     let eps = match config.opt_positive("rms_norm_eps")? {
         Some(eps) => eps,

@@ -14,7 +14,8 @@ use halfbyte_testing::golden;
 const EXACT: SessionOptions =
     SessionOptions { context: 64, activations: ActivationType::F32, kv_type: KvType::F32, chunk: 5 };
 
-pub(crate) const NAMES: [&str; 3] = ["hf_qwen35", "mlx_qwen35", "qwen35.gguf"];
+pub(crate) const NAMES: [&str; 6] =
+    ["hf_qwen35", "mlx_qwen35", "qwen35.gguf", "hf_qwen35moe", "mlx_qwen35moe", "qwen35moe.gguf"];
 
 pub(crate) fn open(name: &str) -> Arc<ModelFile> {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../goldens/hybrid").join(name);
