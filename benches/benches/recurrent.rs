@@ -52,7 +52,8 @@ impl Inputs {
 }
 
 fn delta(c: &mut Criterion) {
-    let pool = ThreadPool::new(default_threads()).expect("threads");
+    let threads = default_threads().expect("HALFBYTE_THREADS, where set, is a number of threads");
+    let pool = ThreadPool::new(threads.count).expect("threads");
     for isa in Isa::available() {
         let ctx = Context { pool: &pool, isa };
         for heads in HEADS {

@@ -141,9 +141,11 @@ fn model_report(global: &GlobalArgs) -> Result<ModelReport> {
     let config = transformer.description();
     let (int8_matrices, matrices) = transformer.int8_matrices();
     let tokenizer = model.tokenizer();
+    // A convolution's taps have two dimensions, and are no matrix.
+    let is_matrix = |name: &str| config.matrices.iter().any(|matrix| matrix.tensor == name);
     let types = WeightType::all().iter().filter_map(|entry| {
         let ty = entry.tensor_type();
-        let of_type = || gguf.tensors().iter().filter(|t| t.ty == ty && t.dims.len() == 2);
+        let of_type = || gguf.tensors().iter().filter(|t| t.ty == ty && is_matrix(&t.name));
         let tensors = of_type().count();
         let bytes = of_type().map(|t| t.n_bytes as u64).sum();
         (tensors > 0).then_some(TypeReport { ty: ty.name(), tensors, bytes, int8: entry.int8() })
