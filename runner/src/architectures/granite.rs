@@ -33,9 +33,12 @@ fn configure(config: &Object, metadata: &mut Metadata) -> Result<(), source::Err
 fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
     // A multiplier of 0 stands for none, as in llama.cpp.
     let scale = reader.opt_scale("attention.scale")?;
+    // GGUF has this key as the switch of rotations in granite.
+    let rotates = reader.metadata.opt_bool(&reader.key("rope.scaling.finetuned"))? != Some(false);
     let mut description = reader.dense(Layout::LLAMA, |_, _, _, layer| {
         let Mixer::Attention(attention) = &mut layer.mixer;
         attention.scale = scale.unwrap_or(attention.scale);
+        attention.rope = attention.rope.filter(|_| rotates);
         Ok(())
     })?;
     description.scales.embedding = reader.opt_scale("embedding_scale")?.unwrap_or(1.0);
