@@ -59,6 +59,7 @@ CASES = {
     "granite": Case("granite", 2, BEFORE, SPLIT, GATED, {
         "embedding_scale": 6.0, "attention.scale": 0.2, "residual_scale": 0.4, "logit_scale": 2.5,
     }, bias=["attn_q", "attn_k", "attn_v", "attn_output"]),
+    "granite_nope": Case("granite", 1, BEFORE, SPLIT, GATED, {"logit_scale": 2.5, "rope.scaling.finetuned": False}),
     "olmo2": Case("olmo2", 2, AFTER, SPLIT, GATED, {}, head_norms=ALL_NORMS, tied=False),
     "olmo3": Case("olmo2", 5, AFTER, SPLIT, GATED, YARN | {"attention.sliding_window": 6}, head_norms=ALL_NORMS,
                   tied=False),
@@ -92,7 +93,7 @@ def write(name: str, rng: np.random.Generator) -> tuple[Path, dict[str, np.ndarr
         "attention.layer_norm_rms_epsilon": 1e-5,
     }
     for key, value in (keys | case.keys).items():
-        add = {int: w.add_uint32, float: w.add_float32, str: w.add_string}[type(value)]
+        add = {int: w.add_uint32, float: w.add_float32, str: w.add_string, bool: w.add_bool}[type(value)]
         add(f"{case.arch}.{key}", value)
 
     def values(*shape: int, around: float = 0.0, spread: float = 0.25) -> np.ndarray:

@@ -47,8 +47,11 @@ fn describe(reader: &Reader<'_>) -> Result<Description, Error> {
 pub(super) fn describe_with(reader: &Reader<'_>, layout: Layout) -> Result<Description, Error> {
     // A multiplier of 0 stands for none, as in llama.cpp.
     let scale = reader.opt_scale("attention.scale")?;
+    // GGUF has this key as the switch of rotations in granite.
+    let rotates = reader.metadata.opt_bool(&reader.key("rope.scaling.finetuned"))? != Some(false);
     let mut description = reader.dense(layout, |_, _, _, attention| {
         attention.scale = scale.unwrap_or(attention.scale);
+        attention.rope = attention.rope.filter(|_| rotates);
         Ok(())
     })?;
     description.scales.embedding = reader.opt_scale("embedding_scale")?.unwrap_or(1.0);

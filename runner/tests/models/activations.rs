@@ -12,13 +12,14 @@ use halfbyte_gguf::GgufWriter;
 use halfbyte_testing::{golden, smollm2};
 use halfbyte_tokenizer::chat::{Message, Role};
 
-/// Which questions are asked of each kind of activations (every first or every fourth of 40), and how many get the whole
-/// reply that float64 arithmetic gives. The bits are the same everywhere, so the numbers are, too.
+/// Which questions are asked of each kind of activations (every second, or every fourth or eighth of 40), and how many get
+/// the whole reply that float64 arithmetic gives. The bits are the same everywhere, so the numbers are, too. Of all 40,
+/// int8 gets 17, auto 29, int16 39 and f32 40.
 const EQUAL: [(ActivationType, usize, usize); 4] = [
-    (ActivationType::Int8, 1, 17),
-    (ActivationType::Auto, 1, 29),
-    (ActivationType::Int16, 1, 39),
-    (ActivationType::F32, 4, 10),
+    (ActivationType::Int8, 4, 4),
+    (ActivationType::Auto, 2, 13),
+    (ActivationType::Int16, 4, 10),
+    (ActivationType::F32, 8, 5),
 ];
 
 #[test]
@@ -30,7 +31,7 @@ fn questions_get_the_replies_of_float64_arithmetic() {
     let questions = golden("questions.json");
     let questions = questions.as_array().unwrap();
     assert_eq!(questions.len(), 40);
-    for (activations, step, expected) in EQUAL {
+    let counted = EQUAL.map(|(activations, step, _)| {
         let kv_type = activations.default_kv_type();
         let options = SessionOptions { activations, kv_type, ..EXACT };
         let (mut equal, mut shared, mut all) = (0, 0, 0);
@@ -54,8 +55,9 @@ fn questions_get_the_replies_of_float64_arithmetic() {
             "{}: {equal} of {asked} replies equal, {shared} of {all} tokens before a difference",
             activations.name()
         );
-        assert_eq!(equal, expected, "{}: equal replies of {asked}", activations.name());
-    }
+        (activations, step, equal)
+    });
+    assert_eq!(counted, EQUAL, "the activations, every which question, and how many replies are equal");
 }
 
 /// The default answers as arithmetic without rounding does, from files that round weights in different ways.

@@ -38,7 +38,7 @@ fn cases() -> Vec<Case> {
 /// GGUF files, with logits by llama.cpp, or by NumPy where llama.cpp rounds.
 fn gguf_cases() -> Vec<Case> {
     let cases = of_golden("dense_gguf.json", |name| format!("dense_{name}.gguf"));
-    assert_eq!(cases.len(), 14);
+    assert_eq!(cases.len(), 15);
     cases
 }
 
