@@ -154,6 +154,24 @@ impl Imatrix {
     /// finite or whose square is beyond f32, [`Error::Shape`] where the name has other columns already or expert
     /// matrices. Nothing is added then.
     pub fn add(&mut self, name: &str, x: &[f32], columns: usize) -> Result<(), Error> {
+        self.add_expert(name, (0, 1), x, columns)
+    }
+
+    /// The same for matrix `expert.0` of the `expert.1` that are stacked in the tensor called `name`.
+    ///
+    /// # Errors
+    /// As [`Self::add`]; [`Error::Shape`], too, where the name has another number of expert matrices.
+    ///
+    /// # Panics
+    /// If there is no such expert.
+    pub fn add_expert(
+        &mut self,
+        name: &str,
+        (expert, experts): (usize, usize),
+        x: &[f32],
+        columns: usize,
+    ) -> Result<(), Error> {
+        assert!(expert < experts, "expert {expert} of {experts}");
         if columns == 0 || !x.len().is_multiple_of(columns) {
             return Err(Error::Rows { tensor: name.to_owned(), columns, got: x.len() });
         }
@@ -165,18 +183,19 @@ impl Imatrix {
         }
         // Looked up by reference first: this is called for every matrix of every chunk.
         if !self.entries.contains_key(name) {
-            let empty = Entry { sums: vec![0.0; columns], counts: vec![0] };
+            let empty = Entry { sums: vec![0.0; columns * experts], counts: vec![0; experts] };
             self.entries.insert(name.to_owned(), empty);
         }
         let Some(entry) = self.entries.get_mut(name) else { return Ok(()) };
-        if (entry.sums.len(), entry.counts.len()) != (columns, 1) {
-            let expected = (entry.sums.len() / entry.counts.len(), entry.counts.len());
-            return Err(Error::Shape { tensor: name.to_owned(), expected, got: (columns, 1) });
+        let shape = (entry.sums.len() / entry.counts.len(), entry.counts.len());
+        if shape != (columns, experts) {
+            return Err(Error::Shape { tensor: name.to_owned(), expected: shape, got: (columns, experts) });
         }
-        let count = entry.counts[0].checked_add((x.len() / columns) as u64);
-        entry.counts[0] = count.ok_or(Error::CountOverflow { what: "rows of activations" })?;
+        let count = entry.counts[expert].checked_add((x.len() / columns) as u64);
+        entry.counts[expert] = count.ok_or(Error::CountOverflow { what: "rows of activations" })?;
+        let sums = &mut entry.sums[expert * columns..][..columns];
         for row in x.chunks_exact(columns) {
-            for (sum, &v) in entry.sums.iter_mut().zip(row) {
+            for (sum, &v) in sums.iter_mut().zip(row) {
                 *sum += f64::from(v) * f64::from(v);
             }
         }

@@ -7,7 +7,7 @@ use halfbyte_q4::GROUP;
 use halfbyte_q4::gptq::{Factor, Options, Scales};
 
 use super::moments::Moments;
-use super::{Checkpoint, Error, Fingerprint};
+use super::{Checkpoint, Error, Fingerprint, refuse_experts};
 use sha2::{Digest, Sha256};
 
 use crate::model::{Compute, Description, Layerwise, Stage, Transformer, Visitor};
@@ -78,7 +78,8 @@ pub fn fingerprint(plan: &Plan<'_>, windows: &[Vec<u32>], recipe: Recipe) -> Fin
 /// call with the same arguments goes on where this one was.
 ///
 /// # Errors
-/// Those of the model, of the weights and of the checkpoint; [`Error::Moments`]; [`Error::Stopped`].
+/// Those of the model, of the weights and of the checkpoint; [`Error::Moments`]; [`Error::Stopped`];
+/// [`model::Error::Feature`] for a model with experts.
 pub fn quantize(
     compute: &Compute,
     model: &Transformer,
@@ -88,6 +89,7 @@ pub fn quantize(
     checkpoint: &mut Checkpoint,
     go_on: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Report, Error> {
+    refuse_experts(model.description())?;
     let mut quantizer = Quantizer {
         ctx: compute.context(),
         plan,

@@ -43,8 +43,16 @@ impl Visitor for Adder<'_> {
     type Error = Error;
 
     fn inputs(&mut self, stage: Stage, x: &[f32], rows: usize) -> Result<(), Error> {
+        let columns = x.len() / rows;
         for name in stage.tensors(self.description) {
-            self.imatrix.add(&name, x, x.len() / rows)?;
+            match stage {
+                Stage::ExpertInput(l, e) | Stage::ExpertOutput(l, e) => {
+                    let expert = (e, self.description.stacked(l, &name));
+                    let expert = if expert.1 == 1 { (0, 1) } else { expert };
+                    self.imatrix.add_expert(&name, expert, x, columns)?;
+                }
+                _ => self.imatrix.add(&name, x, columns)?,
+            }
         }
         Ok(())
     }

@@ -29,3 +29,14 @@ pub use error::Error;
 pub use gptq::{Progress, Recipe, Report, fingerprint, quantize};
 pub use importance::importance;
 pub use outputs::{OutputError, output_errors};
+
+use crate::model::{self, Description, Layer};
+
+/// Refuses a model with experts, whose matrices each have inputs of their own.
+fn refuse_experts(description: &Description) -> Result<(), model::Error> {
+    if description.layers.iter().any(Layer::has_experts) {
+        let (key, got) = ("calibration".to_owned(), format!("{} with experts", description.architecture));
+        return Err(model::Error::Feature { key, got, supported: "models without experts" });
+    }
+    Ok(())
+}

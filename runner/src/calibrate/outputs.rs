@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use halfbyte_cpu_kernels::{Context, Matrix, gemm_f32};
 
-use super::Error;
+use super::{Error, refuse_experts};
 use crate::model::{Compute, Description, Layerwise, Stage, Transformer, Visitor, tensor_matrix};
 use crate::source::Source;
 
@@ -48,7 +48,8 @@ impl OutputError {
 /// [`Error::Stopped`].
 ///
 /// # Errors
-/// Those of the model; a type in the second file that no model is computed with; [`Error::Stopped`].
+/// Those of the model, and [`crate::model::Error::Feature`] for one with experts; a type in the second file that no model is
+/// computed with; [`Error::Stopped`].
 pub fn output_errors(
     compute: &Compute,
     model: &Transformer,
@@ -56,6 +57,7 @@ pub fn output_errors(
     windows: &[Vec<u32>],
     mut go_on: impl FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Vec<(String, OutputError)>, Error> {
+    refuse_experts(model.description())?;
     let mut pairs = Vec::new();
     for name in Stage::all(model.description()).flat_map(|stage| stage.tensors(model.description())) {
         let (Some(a), Some(b)) = (files.0.opt_tensor(&name), files.1.opt_tensor(&name)) else { continue };

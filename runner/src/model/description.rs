@@ -427,6 +427,13 @@ impl Description {
         self.layers.iter().flat_map(Layer::products_of_a_token).chain([self.output])
     }
 
+    /// How many experts of layer `l` have their matrices in the tensor `name`: all, where they are stacked, or one.
+    pub(crate) fn stacked(&self, l: usize, name: &str) -> usize {
+        let FeedForward::Experts(e) = &self.layers[l].feed_forward else { return 1 };
+        let has = |d: &&Dense| d.products().iter().any(|id| self.matrix(*id).tensor == name);
+        e.experts.iter().filter(has).count().max(1)
+    }
+
     /// Which of its frequencies each rotation has in a session with room for `context` tokens.
     pub(super) fn rope_kinds(&self, context: usize) -> Vec<usize> {
         self.ropes.iter().map(|rope| rope.kind(context)).collect()

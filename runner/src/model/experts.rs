@@ -29,6 +29,8 @@ pub(super) struct Routing {
     /// The experts' outputs.
     outputs: Vec<f32>,
     /// The shared expert's hidden layer, and what it adds.
+    has_shared: bool,
+    shared_hidden: Vec<f32>,
     shared_integers: Activations,
     shared: Vec<f32>,
     shares: Vec<f32>,
@@ -39,6 +41,22 @@ impl Routing {
     pub(super) fn like(integers: &Activations) -> Self {
         let shared_integers = Activations::with_precision(integers.precision());
         Self { shared_integers, ..Self::default() }
+    }
+
+    /// The experts that have rows, with the rows of the residual stream that each has, and their place among all rows of
+    /// experts.
+    pub(super) fn groups(&self) -> impl Iterator<Item = (usize, &[usize], Range<usize>)> {
+        self.groups.iter().map(|(expert, range)| (*expert, &self.rows[range.clone()], range.clone()))
+    }
+
+    /// Rows of all experts together.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The shared expert's hidden layer, if the layer has such an expert.
+    pub(super) fn shared_hidden(&self) -> Option<&[f32]> {
+        self.has_shared.then_some(&self.shared_hidden)
     }
 
     /// Chooses `k` of `n` experts for each row of `logits`.
@@ -141,6 +159,7 @@ impl Step<'_> {
         b.routing.logits.resize(rows * e.experts.len(), 0.0);
         gemm_f32(ctx, &router, &b.h, rows, &mut b.routing.logits)?;
         self.add_bias(e.router, &mut b.routing.logits);
+        b.routing.has_shared = e.shared.is_some();
         b.routing.choose(ctx.isa, e.experts.len(), e.chosen, e.gating);
         let dense = e.shared.as_ref().map_or(&e.experts[0], |shared| &shared.dense);
         let consumers = [&e.experts[0], dense].map(|dense| [self.matrix(dense.gate), self.matrix(dense.up)]);
@@ -153,12 +172,13 @@ impl Step<'_> {
             self.add_bias(dense.up, &mut b.up);
             // The experts' own input is still needed: this hidden layer has integers of its own.
             let integers = &mut b.routing.shared_integers;
-            self.activate(dense, rows, [&b.gate, &b.up], &mut b.hidden, integers)?;
+            let hidden = &mut b.routing.shared_hidden;
+            self.activate(dense, rows, [&b.gate, &b.up], hidden, integers)?;
             let down = self.matrix(dense.down);
             if let Some(shares) = self.shares {
-                shares.gather(To::All, shares.inputs(dense.down.matrix), &mut b.hidden, &mut b.scratch)?;
+                shares.gather(To::All, shares.inputs(dense.down.matrix), hidden, &mut b.scratch)?;
             }
-            let hidden = self.hidden_input(dense, rows, &b.hidden, integers)?;
+            let hidden = self.hidden_input(dense, rows, hidden, integers)?;
             hidden.times(&down, &mut b.routing.shared)?;
             self.add_bias(dense.down, &mut b.routing.shared);
         }

@@ -6,7 +6,7 @@
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::rms_norm;
 
-use super::description::{Dense, Description, FeedForward, Layer, Linear, MatrixId, Norm, Scales};
+use super::description::{Dense, Description, FeedForward, MatrixId, Norm, Scales};
 use super::session::ActivationType;
 use super::state::LayerState;
 use super::step::{Buffers, Step, embed};
@@ -20,10 +20,14 @@ pub enum Stage {
     MixerInput(usize),
     /// The mixer's output matrix.
     MixerOutput(usize),
-    /// What a layer's feed-forward network reads: gate and up.
+    /// What a layer's feed-forward network, or its shared expert, reads: gate and up.
     FeedForwardInput(usize),
-    /// Down of a layer's feed-forward network. Experts each have inputs of their own, which [`Layerwise`] does not tell apart.
+    /// Down of a layer's feed-forward network, or of its shared expert.
     FeedForwardOutput(usize),
+    /// What an expert of a layer reads, given that positions go through it: gate and up.
+    ExpertInput(usize, usize),
+    /// Down of an expert of a layer.
+    ExpertOutput(usize, usize),
     /// The logits, from the last norm.
     Output,
 }
@@ -31,8 +35,19 @@ pub enum Stage {
 impl Stage {
     /// All stages of a model, in order.
     pub fn all(description: &Description) -> impl Iterator<Item = Self> {
-        let layer = |l| {
-            [Self::MixerInput(l), Self::MixerOutput(l), Self::FeedForwardInput(l), Self::FeedForwardOutput(l)]
+        let layer = |l: usize| {
+            let experts = match &description.layers[l].feed_forward {
+                FeedForward::Dense(_) => 0,
+                FeedForward::Experts(e) => e.experts.len(),
+            };
+            let all = [
+                Self::MixerInput(l),
+                Self::MixerOutput(l),
+                Self::FeedForwardInput(l),
+                Self::FeedForwardOutput(l),
+            ];
+            let experts = (0..experts).flat_map(move |e| [Self::ExpertInput(l, e), Self::ExpertOutput(l, e)]);
+            all.into_iter().chain(experts)
         };
         (0..description.layers.len()).flat_map(layer).chain([Self::Output])
     }
@@ -40,18 +55,23 @@ impl Stage {
     /// Its matrices.
     pub fn matrices(self, description: &Description) -> Vec<MatrixId> {
         let mixer = |l: usize| &description.layers[l].mixer;
-        let feed_forward = |l: usize, parts: fn(&Dense) -> Vec<Linear>| {
-            let matrices = match &description.layers[l].feed_forward {
-                FeedForward::Dense(d) => parts(d),
-                FeedForward::Experts(e) => e.experts.iter().flat_map(parts).collect(),
-            };
-            matrices.into_iter().map(|linear| linear.matrix).collect()
+        let inputs = |dense: Option<&Dense>| dense.map_or(Vec::new(), |d| vec![d.gate.matrix, d.up.matrix]);
+        let output = |dense: Option<&Dense>| dense.map_or(Vec::new(), |d| vec![d.down.matrix]);
+        let feed_forward = |l: usize| match &description.layers[l].feed_forward {
+            FeedForward::Dense(d) => Some(d),
+            FeedForward::Experts(e) => e.shared.as_ref().map(|shared| &shared.dense),
+        };
+        let expert = |l: usize, i: usize| match &description.layers[l].feed_forward {
+            FeedForward::Dense(_) => None,
+            FeedForward::Experts(e) => e.experts.get(i),
         };
         match self {
             Self::MixerInput(l) => mixer(l).inputs().into_iter().map(|linear| linear.matrix).collect(),
             Self::MixerOutput(l) => vec![mixer(l).output().matrix],
-            Self::FeedForwardInput(l) => feed_forward(l, |d| vec![d.gate, d.up]),
-            Self::FeedForwardOutput(l) => feed_forward(l, |d| vec![d.down]),
+            Self::FeedForwardInput(l) => inputs(feed_forward(l)),
+            Self::FeedForwardOutput(l) => output(feed_forward(l)),
+            Self::ExpertInput(l, e) => inputs(expert(l, e)),
+            Self::ExpertOutput(l, e) => output(expert(l, e)),
             Self::Output => vec![description.output],
         }
     }
@@ -71,14 +91,15 @@ pub trait Visitor {
     /// What may go wrong, here or in the model.
     type Error: From<Error>;
 
-    /// Takes in `rows` rows of inputs of the matrices of `stage`; called once for every window.
+    /// Takes in `rows` rows of inputs of the matrices of `stage`; called once for every window, for experts once for every
+    /// window that has positions that go through them.
     ///
     /// # Errors
     /// Whatever ends the pass.
     fn inputs(&mut self, stage: Stage, x: &[f32], rows: usize) -> Result<(), Self::Error>;
 
     /// All inputs have been seen. Returns the tensors to go on with in place of [`Stage::tensors`], row-major; an empty
-    /// one stands for no change.
+    /// one stands for no change. Not called for experts, shared ones included, which can't be changed.
     ///
     /// # Errors
     /// Whatever ends the pass.
@@ -113,14 +134,10 @@ impl Layerwise {
     /// `windows`, each from an empty context, before the first layer of `model`.
     ///
     /// # Errors
-    /// [`Error::NoTokens`] for an empty window, [`Error::Token`], [`Error::Context`] for one longer than the
-    /// model's context, and [`Error::Feature`] for a model with experts.
+    /// [`Error::NoTokens`] for an empty window, [`Error::Token`], and [`Error::Context`] for one longer than the
+    /// model's context.
     pub fn new(model: &Transformer, compute: &Compute, windows: &[Vec<u32>]) -> Result<Self, Error> {
         let d = model.description();
-        if d.layers.iter().any(Layer::has_experts) {
-            let (key, got) = ("calibration".to_owned(), format!("{} with experts", d.architecture));
-            return Err(Error::Feature { key, got, supported: "models without experts" });
-        }
         let embedded = windows.iter().map(|ids| {
             if ids.is_empty() {
                 return Err(Error::NoTokens);
@@ -186,6 +203,17 @@ impl Layerwise {
                 normed(&compute, &weights, layer.feed_forward_norm, &window.x, &mut b.h)?;
                 visitor.inputs(stage, &b.h, window.rows)?;
             }
+            if layer.has_experts() {
+                for window in &mut windows {
+                    let step = step(&compute, &weights, d.scales, window.rows);
+                    std::mem::swap(&mut b.x, &mut window.x);
+                    step.hidden(layer, &mut b)?;
+                    show_experts(l, window.rows, &b, visitor)?;
+                    step.add_hidden(layer, &mut b)?;
+                    std::mem::swap(&mut b.x, &mut window.x);
+                }
+                continue;
+            }
             replace(&mut weights, stage, d, visitor.finish(stage)?);
 
             let stage = Stage::FeedForwardOutput(l);
@@ -211,6 +239,23 @@ impl Layerwise {
         visitor.finish(Stage::Output)?;
         Ok(())
     }
+}
+
+/// Shows the inputs of a layer's experts to `visitor`; `b` is as [`Step::hidden`] leaves it.
+fn show_experts<V: Visitor>(l: usize, rows: usize, b: &Buffers, visitor: &mut V) -> Result<(), V::Error> {
+    if let Some(hidden) = b.routing.shared_hidden() {
+        visitor.inputs(Stage::FeedForwardOutput(l), hidden, rows)?;
+    }
+    let (width, hidden) = (b.h.len() / rows, b.hidden.len() / b.routing.len());
+    let mut x = Vec::new();
+    for (expert, own, range) in b.routing.groups() {
+        x.clear();
+        own.iter().for_each(|row| x.extend_from_slice(&b.h[row * width..][..width]));
+        visitor.inputs(Stage::ExpertInput(l, expert), &x, own.len())?;
+        let inner = &b.hidden[range.start * hidden..range.end * hidden];
+        visitor.inputs(Stage::ExpertOutput(l, expert), inner, own.len())?;
+    }
+    Ok(())
 }
 
 /// The forward pass of `rows` rows with f32 activations.

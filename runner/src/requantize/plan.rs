@@ -104,8 +104,8 @@ impl<'a> Plan<'a> {
         Ok(Self { source, steps, metadata: metadata(source, encoding), tensors, saturate: false })
     }
 
-    /// Sets the importance of columns. `of` is called with the name and the number of columns of each tensor whose new
-    /// encoding can use it. Returns the names of the tensors for which `of` has none; all their columns count alike.
+    /// Sets the importance of columns. `of` is called with the name and the number of columns, times that of stacked experts,
+    /// of each tensor whose new encoding can use it. Returns the names of the tensors for which `of` has none; all their columns count alike.
     ///
     /// # Errors
     /// Those of `of`; [`Error::Importance`] if `of` does not return one number a column.
@@ -119,10 +119,12 @@ impl<'a> Plan<'a> {
             if !encoding.takes_importance() {
                 continue;
             }
-            match of(&info.name, info.row_len())? {
+            // Experts that are stacked each have their own.
+            let columns = info.row_len() * info.dims.get(2).copied().unwrap_or(1);
+            match of(&info.name, columns)? {
                 None => unknown.push(info.name.clone()),
-                Some(numbers) if numbers.len() != info.row_len() => {
-                    let (expected, got) = (info.row_len(), numbers.len());
+                Some(numbers) if numbers.len() != columns => {
+                    let (expected, got) = (columns, numbers.len());
                     return Err(Error::Importance { tensor: info.name.clone(), expected, got }.into());
                 }
                 numbers => *importance = numbers,

@@ -225,8 +225,8 @@ impl Piece {
         };
         self.x.resize(old.row_len(), 0.0);
         self.decoded.resize(old.row_len(), 0.0);
-        for row in rows {
-            let row = plan.source.stored_row(old, row);
+        for gguf_row in rows {
+            let row = plan.source.stored_row(old, gguf_row);
             decode(ctx.isa, matrix, &old.name, row, &mut self.x)?;
             if *copy {
                 let n = old.row_bytes();
@@ -244,7 +244,13 @@ impl Piece {
                 self.bytes.extend_from_slice(&ready[row * n..][..n]);
                 importance.as_deref().map_or(0, groups_of_zeros)
             } else {
-                let encoded = encoding.encode(ctx, &self.within, importance.as_deref(), &mut self.bytes);
+                // Of stacked experts each has an importance of its own.
+                let expert = gguf_row / old.dims.get(1).copied().unwrap_or(1).max(1);
+                let importance = importance.as_deref().map(|all| {
+                    let n = old.row_len();
+                    if all.len() == n { all } else { &all[expert * n..][..n] }
+                });
+                let encoded = encoding.encode(ctx, &self.within, importance, &mut self.bytes);
                 encoded.map_err(|source| wrong(row, source))?
             };
             encoding.decode(ctx.isa, &self.bytes[start..], &mut self.decoded)?;

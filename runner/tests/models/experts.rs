@@ -1,18 +1,21 @@
 //! Models with experts against mlx-lm: directories as Hugging Face and MLX have them, and the same as GGUF files.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::converted;
+use halfbyte::calibrate::{importance, output_errors};
 use halfbyte::model::{
-    ActivationType, Batch, Compute, CpuSession, Error, FeedForward, Layerwise, Part, Row, Rows,
-    SessionOptions, Transformer,
+    ActivationType, Batch, Compute, CpuSession, FeedForward, Part, Row, Rows, SessionOptions, Transformer,
 };
-use halfbyte::requantize::Encoding;
-use halfbyte::source::{self, ModelFile};
+use halfbyte::requantize::{self, Encoding, Plan};
+use halfbyte::source::{self, ModelFile, Source};
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::Isa;
-use halfbyte_gguf::TensorType;
+use halfbyte_gguf::imatrix::Imatrix;
+use halfbyte_gguf::{Gguf, GgufWriter, TensorType};
+use halfbyte_q4::{BlockQ4_0, q4_row_optimal_weighted};
 use halfbyte_testing::golden;
 
 const EXACT: SessionOptions =
@@ -153,11 +156,59 @@ fn quantized_files_keep_routers_as_they_are() {
 
 #[test]
 fn what_has_no_code_for_experts_says_so() {
-    let model = Transformer::new(open("hf_mixtral")).unwrap();
-    let error = Layerwise::new(&model, &Compute::new(1).unwrap(), &[vec![1, 2]]).unwrap_err();
-    assert!(matches!(error, Error::Feature { .. }));
+    let file = open("hf_mixtral");
+    let model = Transformer::new(Arc::clone(&file)).unwrap();
+    let files: (&dyn Source, &dyn Source) = (&**file, &**file);
+    let go_on = |_| ControlFlow::Continue(());
+    let error = output_errors(&Compute::new(1).unwrap(), &model, files, &[vec![1, 2]], go_on).unwrap_err();
     assert_eq!(
         error.to_string(),
         "calibration = llama with experts is not supported; supported: models without experts"
     );
+}
+
+/// Every position goes through the shared expert, and through as many others as are chosen.
+#[test]
+fn importance_of_experts_is_that_of_the_positions_that_go_through_them() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../goldens/experts_qwen2moe.gguf");
+    let file = source::open(&path).unwrap();
+    let model = Transformer::new(Arc::clone(&file)).unwrap();
+    let compute = Compute::new(2).unwrap();
+    let ids: Vec<u32> = (0..40).map(|i| (i * i * 7 + 3) % 48).collect();
+    let mut imatrix = Imatrix::new(40.try_into().unwrap());
+    let go_on = |_| ControlFlow::Continue(());
+    importance(&compute, &model, std::slice::from_ref(&ids), &mut imatrix, go_on).unwrap();
+    for layer in 0..2 {
+        let entry = |part: &str| imatrix.get(&format!("blk.{layer}.ffn_{part}.weight")).unwrap();
+        for part in ["gate", "up"] {
+            let (all, experts) = (entry(&format!("{part}_shexp")), entry(&format!("{part}_exps")));
+            assert_eq!((all.counts(), experts.counts().len()), (&[40][..], 5));
+            assert_eq!(experts.counts().iter().sum::<u64>(), 3 * 40);
+            for (column, sum) in all.sums().iter().enumerate() {
+                let of_experts: f64 = experts.sums().iter().skip(column).step_by(32).sum();
+                assert!((of_experts - 3.0 * sum).abs() < 1e-6 * of_experts, "{layer} {part} {column}");
+            }
+        }
+        assert_eq!(entry("down_exps").counts(), entry("gate_exps").counts());
+        assert_eq!((entry("down_exps").sums().len(), entry("down_shexp").sums().len()), (5 * 32, 64));
+    }
+    // Each expert's rows are rounded by its own importance.
+    let encoding: Encoding = "q4_0:optimal".parse().unwrap();
+    let mut plan = Plan::new(&**file, encoding, &[]).unwrap();
+    let unknown =
+        plan.weigh(|name, len| Ok::<_, requantize::Error>(imatrix.importance(name, len).unwrap())).unwrap();
+    assert_eq!(unknown, ["token_embd.weight"]);
+    let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors()).unwrap();
+    plan.write(compute.context(), &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
+    let gguf = Gguf::from_vec(writer.finish().unwrap()).unwrap();
+    let name = "blk.1.ffn_up_exps.weight";
+    let (bytes, columns) =
+        (gguf.bytes(gguf.tensor(name).unwrap()), imatrix.importance(name, 5 * 32).unwrap().unwrap());
+    let weights: &[f32] = bytemuck::cast_slice(file.bytes(file.tensor(name).unwrap()));
+    for (row, (weights, bytes)) in weights.chunks(32).zip(bytes.chunks(18)).enumerate() {
+        let mut block = [bytemuck::Zeroable::zeroed(); 1];
+        let weighted = q4_row_optimal_weighted(weights, &columns[row / 32 * 32..][..32], &mut block).unwrap();
+        assert_eq!(weighted.uniform_groups, 0);
+        assert_eq!(bytemuck::cast_slice::<BlockQ4_0, u8>(&block), bytes, "row {row}");
+    }
 }
