@@ -32,7 +32,7 @@ pub use halfbyte_q8::{self as q8, Activations, BlockQ8_0, Precision};
 pub use halfbyte_threadpool::{self as threadpool, ThreadPool};
 
 pub use context::Context;
-pub use elementwise::{add_assign, scale, soft_cap, softmax};
+pub use elementwise::{add_assign, multiply_assign, scale, soft_cap, softmax};
 pub use error::Error;
 pub use fit::quantize_q4_0_fit;
 pub use float::{gemm_f32, gemm_f32_each, gemm_f32_grouped, matvec_f32};
@@ -46,8 +46,8 @@ pub use norm::{rms_norm, rms_norm_quantize};
 pub use packed::{PackedMatrix, Panels};
 pub use quantize::quantize_activations;
 pub use recurrent::{
-    DeltaShape, HeadOrder, causal_convolution, delta_gates, gated_delta, normalize_keys, rms_norm_gated,
-    sigmoid_gate, split_gated,
+    DeltaShape, HeadOrder, causal_convolution, causal_convolution_linear, delta_gates, gated_delta,
+    normalize_keys, rms_norm_gated, sigmoid_gate, split_gated,
 };
 pub use rope::{RopeOrder, RopeTable, rope};
 pub use weights::Weights;

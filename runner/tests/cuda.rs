@@ -546,13 +546,17 @@ fn what_does_not_fit_is_refused_and_nothing_is_lost() {
 
 #[test]
 fn recurrent_layers_are_refused_by_name_before_anything_is_copied() {
-    let path = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../goldens/hybrid/qwen35.gguf");
-    let model = crate::common::transformer(&Gguf::open(path).unwrap()).unwrap();
-    on_emulator(3, |kernels| {
-        let error = CudaModel::new(kernels, &model).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "the mixer of a layer is the gated delta rule: on a CUDA device expected attention"
-        );
-    });
+    for (file, mixer) in
+        [("hybrid/qwen35.gguf", "the gated delta rule"), ("lfm2/lfm2.gguf", "a short convolution")]
+    {
+        let path = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../goldens").join(file);
+        let model = crate::common::transformer(&Gguf::open(path).unwrap()).unwrap();
+        on_emulator(3, |kernels| {
+            let error = CudaModel::new(kernels, &model).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!("the mixer of a layer is {mixer}: on a CUDA device expected attention")
+            );
+        });
+    }
 }

@@ -29,6 +29,33 @@ pub fn causal_convolution(
     tail: &mut [f32],
     y: &mut [f32],
 ) -> Result<(), Error> {
+    convolve::<true>(ctx, x, channels, taps, tail, y)
+}
+
+/// [`causal_convolution`] without silu: `y` takes the sums themselves.
+///
+/// # Errors
+/// As [`causal_convolution`].
+pub fn causal_convolution_linear(
+    ctx: Context<'_>,
+    x: &[f32],
+    channels: usize,
+    taps: &[f32],
+    tail: &mut [f32],
+    y: &mut [f32],
+) -> Result<(), Error> {
+    convolve::<false>(ctx, x, channels, taps, tail, y)
+}
+
+/// Both of them: with silu if `SILU`.
+fn convolve<const SILU: bool>(
+    ctx: Context<'_>,
+    x: &[f32],
+    channels: usize,
+    taps: &[f32],
+    tail: &mut [f32],
+    y: &mut [f32],
+) -> Result<(), Error> {
     for (what, len) in
         [("elements of x, rows of the channels", x.len()), ("taps of the channels", taps.len())]
     {
@@ -49,7 +76,7 @@ pub fn causal_convolution(
     };
     let before = &*tail;
     ctx.pool.par_chunks_mut(y, piece, |i, y| {
-        ctx.isa.dispatch(Convolve { x, channels, taps, before, first: i * piece, y });
+        ctx.isa.dispatch(Convolve::<SILU> { x, channels, taps, before, first: i * piece, y });
     });
     // The rows that the next call needs: of the old tail, too, where this call has fewer.
     if x.len() >= tail.len() {
@@ -63,7 +90,7 @@ pub fn causal_convolution(
 }
 
 /// Some elements of the output: whole rows, or a part of one.
-struct Convolve<'a> {
+struct Convolve<'a, const SILU: bool> {
     x: &'a [f32],
     channels: usize,
     taps: &'a [f32],
@@ -74,7 +101,7 @@ struct Convolve<'a> {
     y: &'a mut [f32],
 }
 
-impl Kernel for Convolve<'_> {
+impl<const SILU: bool> Kernel for Convolve<'_, SILU> {
     type Output = ();
     const INTEGER_DOTS: bool = false;
 
@@ -83,6 +110,7 @@ impl Kernel for Convolve<'_> {
         let Self { x, channels, taps, before, first, y } = self;
         let (row, channel) = (first / channels, first % channels);
         let n = taps.len() / channels;
+        let activate = |sum: S::F32| if SILU { silu(s, sum) } else { sum };
         let width = (channels - channel).min(y.len());
         for (r, y) in y.chunks_mut(width).enumerate() {
             // Input `j` of the row: `before` and `x` stand for one sequence of rows, `n - 1` of them in `before`.
@@ -98,14 +126,14 @@ impl Kernel for Convolve<'_> {
                 for j in 1..n {
                     sum = s.fma(s.load_slice(&tap(j)[k..]), s.load_slice(&input(j)[k..]), sum);
                 }
-                s.store_slice(&mut y[k..], silu(s, sum));
+                s.store_slice(&mut y[k..], activate(sum));
             }
             if full < width {
                 let mut sum = s.mul(s.load_partial(&tap(0)[full..]), s.load_partial(&input(0)[full..]));
                 for j in 1..n {
                     sum = s.fma(s.load_partial(&tap(j)[full..]), s.load_partial(&input(j)[full..]), sum);
                 }
-                s.store_partial(&mut y[full..], silu(s, sum));
+                s.store_partial(&mut y[full..], activate(sum));
             }
         }
     }

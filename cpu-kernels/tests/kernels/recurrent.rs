@@ -2,19 +2,23 @@
 
 use crate::support::{Rng, U, assert_same, assert_within, plain, property, relative, run, run_everywhere};
 use halfbyte_cpu_kernels::{
-    Context, DeltaShape, Error, HeadOrder, Isa, causal_convolution, delta_gates, gated_delta, normalize_keys,
-    reference, rms_norm_gated, sigmoid_gate, split_gated,
+    Context, DeltaShape, Error, HeadOrder, Isa, causal_convolution, causal_convolution_linear, delta_gates,
+    gated_delta, normalize_keys, reference, rms_norm_gated, sigmoid_gate, split_gated,
 };
 use proptest::prelude::*;
 
 const NAN: f32 = f32::NAN;
 const INF: f32 = f32::INFINITY;
 
-/// The convolution's outputs and then its tail.
+/// The convolution's outputs, then those without silu, then the tails of both.
 fn convolve(ctx: Context<'_>, x: &[f32], channels: usize, taps: &[f32], tail: &[f32], out: &mut [f32]) {
-    let (y, new) = out.split_at_mut(x.len());
+    let (y, rest) = out.split_at_mut(x.len());
+    let (sums, tails) = rest.split_at_mut(x.len());
+    let (new, linear) = tails.split_at_mut(tail.len());
     new.copy_from_slice(tail);
+    linear.copy_from_slice(tail);
     causal_convolution(ctx, x, channels, taps, new, y).unwrap();
+    causal_convolution_linear(ctx, x, channels, taps, linear, sums).unwrap();
 }
 
 #[test]
@@ -24,29 +28,33 @@ fn the_convolution_is_within_the_bound_of_its_twin_wherever_rows_are_cut() {
         let mut rng = Rng(seed);
         let (x, taps) = (rng.f32s(rows * channels, 3.0), rng.f32s(n * channels, 1.0));
         let tail = rng.f32s((n - 1) * channels, 3.0);
-        let all = x.len() + tail.len();
+        let all = 2 * (x.len() + tail.len());
         let got = run_everywhere(all, |ctx, out| convolve(ctx, &x, channels, &taps, &tail, out));
         for c in 0..channels {
             let column = |rows: &[f32]| rows.iter().skip(c).step_by(channels).copied().collect::<Vec<_>>();
             let inputs = [column(&tail), column(&x)].concat();
             let twin = reference::causal_convolution(&inputs, &column(&taps));
-            for ((sum, magnitude), got) in twin.into_iter().zip(column(&got[..x.len()])) {
+            let sums = column(&got[x.len()..2 * x.len()]);
+            for (((sum, magnitude), got), linear) in twin.into_iter().zip(column(&got[..x.len()])).zip(sums) {
+                assert_within(linear, sum, relative(n as f64) * magnitude, "convolution without silu");
                 // Silu's slope is below 1.1.
                 let want = sum / (1.0 + (-sum).exp());
                 let bound = relative(n as f64) * 1.1 * magnitude + relative(10.0) * want.abs();
                 assert_within(got, want, bound, "convolution");
             }
-            assert_same(&column(&got[x.len()..]), &inputs[rows..], "the last rows");
+            let (new, linear) = got[2 * x.len()..].split_at(tail.len());
+            assert_same(&column(new), &inputs[rows..], "the last rows");
+            assert_same(new, linear, "the last rows without silu");
         }
         let (before, after) = x.split_at(cut.min(rows) * channels);
-        let mut first = run(plain(), before.len() + tail.len(), |ctx, out| {
-            convolve(ctx, before, channels, &taps, &tail, out);
-        });
-        let between = first.split_off(before.len());
-        let second = run(plain(), after.len() + tail.len(), |ctx, out| {
-            convolve(ctx, after, channels, &taps, &between, out);
-        });
-        assert_same(&[first, second].concat(), &got, "in two parts");
+        let in_part = |x: &[f32], tail: &[f32]| {
+            run(plain(), 2 * (x.len() + tail.len()), |ctx, out| convolve(ctx, x, channels, &taps, tail, out))
+        };
+        let first = in_part(before, &tail);
+        let second = in_part(after, &first[2 * before.len()..][..tail.len()]);
+        let (y, sums) = (&first[..before.len()], &first[before.len()..2 * before.len()]);
+        let parts = [y, &second[..after.len()], sums, &second[after.len()..]].concat();
+        assert_same(&parts, &got, "in two parts");
     });
 }
 
@@ -61,6 +69,11 @@ fn the_convolution_by_hand() {
     // Fewer rows than the tail has.
     causal_convolution(plain(), &[6.0], 1, &taps, &mut tail, &mut y[..1]).unwrap();
     assert_eq!((y[0], tail), (6543.0, [4.0, 5.0, 6.0]));
+    // Without silu, small and negative sums stay as they are.
+    let mut tail = [0.0; 3];
+    causal_convolution_linear(plain(), &[-4.0, 0.5], 1, &taps, &mut tail, &mut y).unwrap();
+    assert_eq!((y, tail), ([-4000.0, 100.0], [0.0, -4.0, 0.5]));
+    let mut tail = [4.0, 5.0, 6.0];
     // No rows at all.
     causal_convolution(plain(), &[], 1, &taps, &mut tail, &mut []).unwrap();
     assert_eq!(tail, [4.0, 5.0, 6.0]);
@@ -344,6 +357,10 @@ fn wrong_arguments_write_nothing() {
     ));
     assert!(matches!(
         causal_convolution(ctx, &qkv[..4], 2, &one, &mut state[..2], &mut y[..3]),
+        Err(Error::Length { what: "y", .. })
+    ));
+    assert!(matches!(
+        causal_convolution_linear(ctx, &qkv[..4], 2, &one, &mut state[..2], &mut y[..3]),
         Err(Error::Length { what: "y", .. })
     ));
     let mut decay = [7.0; 4];

@@ -4,8 +4,8 @@ use crate::ggml::Ggml;
 use crate::support::{FLOAT_ONLY, Format, Parameter, Rng, Stored, plain};
 use halfbyte_cpu_kernels::{
     Activation, Affine, Error, Isa, Matrix, Parameters, RopeOrder, RopeTable, Weights, add_assign, gated,
-    gated_quantize, gemm_f32, gemm_int8, matvec_f32, matvec_int8, quantize_activations, rms_norm,
-    rms_norm_quantize, rope, soft_cap,
+    gated_quantize, gemm_f32, gemm_int8, matvec_f32, matvec_int8, multiply_assign, quantize_activations,
+    rms_norm, rms_norm_quantize, rope, soft_cap,
 };
 use halfbyte_q8::Activations;
 
@@ -164,6 +164,7 @@ fn row_kernels_check_every_size() {
         assert_eq!(refusal(6, |y| soft_cap(ctx, y, cap)), expected);
     }
     assert_eq!(refusal(6, |y| add_assign(ctx, y, &five)), "x: expected 6 elements, got 5");
+    assert_eq!(refusal(6, |y| multiply_assign(ctx, y, &five)), "x: expected 6 elements, got 5");
 
     let mut table = RopeTable::new(vec![1.0, 0.1], RopeOrder::Halves);
     table.extend_to(3);

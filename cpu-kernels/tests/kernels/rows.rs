@@ -4,8 +4,8 @@ use crate::support::{
     Rng, U, assert_same, assert_within, everywhere, plain, property, relative, run, run_everywhere,
 };
 use halfbyte_cpu_kernels::{
-    Activation, Context, Isa, RopeOrder, RopeTable, add_assign, gated, gated_quantize, quantize_activations,
-    reference, rms_norm, rms_norm_quantize, rope, scale, soft_cap, softmax,
+    Activation, Context, Isa, RopeOrder, RopeTable, add_assign, gated, gated_quantize, multiply_assign,
+    quantize_activations, reference, rms_norm, rms_norm_quantize, rope, scale, soft_cap, softmax,
 };
 use halfbyte_q8::{Activations, Precision};
 use proptest::prelude::*;
@@ -208,6 +208,21 @@ fn add_assign_rounds_each_sum_once() {
         // An f64 holds the exact sum of these, so this rounds once.
         let want: Vec<f32> = x.iter().zip(&y).map(|(&x, &y)| (f64::from(x) + f64::from(y)) as f32).collect();
         assert_same(&got, &want, "add_assign");
+    });
+}
+
+#[test]
+fn multiply_assign_rounds_each_product_once() {
+    property((any::<u64>(), 0usize..10_000), |(seed, n)| {
+        let mut rng = Rng(seed);
+        let (x, y) = (rng.f32s(n, 4.0), rng.f32s(n, 4.0));
+        let got = run_everywhere(n, |ctx, out| {
+            out.copy_from_slice(&y);
+            multiply_assign(ctx, out, &x).unwrap();
+        });
+        // An f64 holds the exact product of two f32, so this rounds once.
+        let want: Vec<f32> = x.iter().zip(&y).map(|(&x, &y)| (f64::from(x) * f64::from(y)) as f32).collect();
+        assert_same(&got, &want, "multiply_assign");
     });
 }
 

@@ -14,6 +14,7 @@ mod glm4;
 mod gpt_oss;
 mod granite;
 mod granitemoe;
+mod lfm2;
 mod llama;
 mod mistral3;
 mod olmo2;
@@ -40,7 +41,7 @@ pub(crate) use reader::Reader;
 use windows::set_windows;
 
 /// Every architecture.
-const ALL: [&Architecture; 23] = [
+const ALL: [&Architecture; 25] = [
     &llama::LLAMA,
     &llama::MIXTRAL,
     &qwen2::QWEN2,
@@ -58,6 +59,8 @@ const ALL: [&Architecture; 23] = [
     &gpt_oss::GPT_OSS,
     &granite::GRANITE,
     &granitemoe::GRANITEMOE,
+    &lfm2::LFM2,
+    &lfm2::LFM2MOE,
     &mistral3::MISTRAL3,
     &olmo2::OLMO2,
     &olmoe::OLMOE,
@@ -79,6 +82,8 @@ pub(crate) struct Architecture {
     pub(crate) directory_rope_order: RopeOrder,
     /// What checkpoints call the modules that are not in a layer, and the layers.
     pub(crate) roots: Roots,
+    /// What GGUF files call the last norm.
+    pub(crate) last_norm: &'static str,
     /// Modules of a layer as Hugging Face's checkpoints call them, and as GGUF files do; `*` stands for a number.
     pub(crate) modules: &'static [(&'static str, &'static str)],
     /// Parameters of a layer that are no module's weight or bias and that GGUF files do not call `.weight`: their whole names
@@ -131,6 +136,7 @@ impl Architecture {
         rope_order: RopeOrder::Halves,
         directory_rope_order: RopeOrder::Halves,
         roots: Roots { embedding: "model.embed_tokens", norm: "model.norm", layers: "model.layers." },
+        last_norm: "output_norm",
         modules: &[],
         parameters: &[],
         defaults: &[],
@@ -163,7 +169,7 @@ impl Architecture {
             _ => (name, "weight"),
         };
         let root =
-            [(self.roots.embedding, "token_embd"), (self.roots.norm, "output_norm"), ("lm_head", "output")];
+            [(self.roots.embedding, "token_embd"), (self.roots.norm, self.last_norm), ("lm_head", "output")];
         if let Some((_, known)) = root.iter().find(|(theirs, _)| *theirs == module) {
             return (kind == "weight").then(|| format!("{known}.weight"));
         }

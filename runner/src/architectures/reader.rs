@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
         };
         let mut d = Description::new(self.architecture.name, width, n_vocab);
         d.context = self.metadata.u32(&self.key("context_length"))?.max(1) as usize;
-        d.norm = self.norm(&mut d, "output_norm.weight", width)?;
+        d.norm = self.norm(&mut d, format!("{}.weight", self.architecture.last_norm), width)?;
         Ok(d)
     }
 
@@ -209,6 +209,11 @@ impl<'a> Reader<'a> {
     pub(super) fn heads(&self, width: usize) -> Result<Heads, Error> {
         let n_heads = self.size("attention.head_count")?;
         let n_kv_heads = self.opt_size("attention.head_count_kv")?.unwrap_or(n_heads);
+        self.heads_of(width, n_heads, n_kv_heads)
+    }
+
+    /// The same of a layer with `n_kv_heads` key and value heads, at least 1.
+    pub(super) fn heads_of(&self, width: usize, n_heads: usize, n_kv_heads: usize) -> Result<Heads, Error> {
         let indivisible = |name: &str, got: usize, by: &str, n: usize| {
             self.wrong(name, got, format!("a multiple of {} ({n})", self.key(by)))
         };
@@ -226,7 +231,8 @@ impl<'a> Reader<'a> {
         Ok(Heads { n_heads, n_kv_heads, head_dim })
     }
 
-    fn layer(
+    /// Layer `i`, with attention. `finish` completes it.
+    pub(super) fn layer(
         &self,
         d: &mut Description,
         i: usize,
@@ -326,12 +332,16 @@ impl<'a> Reader<'a> {
             Some(hidden) => hidden,
             None => self.size("feed_forward_length")?,
         };
-        let gating = match self.metadata.opt_bool(&self.key("expert_weights_norm"))? {
-            Some(true) => Gating::SoftmaxOfChosen,
-            Some(false) => Gating::Softmax,
-            None => gating,
+        self.refuse_other_gating(gating)?;
+        let gating = match (gating, self.metadata.opt_bool(&self.key("expert_weights_norm"))?) {
+            (Gating::Sigmoid { normalised, .. }, known) => Gating::Sigmoid {
+                normalised: known.unwrap_or(normalised),
+                bias: Some(d.add_vector(format!("blk.{i}.exp_probs_b.bias"), n)),
+            },
+            (_, Some(true)) => Gating::SoftmaxOfChosen,
+            (_, Some(false)) => Gating::Softmax,
+            (gating, None) => gating,
         };
-        self.refuse_other_gating()?;
         let width = d.width;
         let router = self.linear(d, i, "ffn_gate_inp", n, width);
         let is_joined = self.source.opt_tensor(&format!("blk.{i}.ffn_gate_up_exps.weight")).is_some();
@@ -381,17 +391,20 @@ impl<'a> Reader<'a> {
     }
 
     /// The vector with the tensor `name`, if the file has it.
-    fn opt_vector(&self, d: &mut Description, name: String, len: usize) -> Option<VectorId> {
+    pub(super) fn opt_vector(&self, d: &mut Description, name: String, len: usize) -> Option<VectorId> {
         self.source.opt_tensor(&name)?;
         Some(d.add_vector(name, len))
     }
 
-    /// Refuses routers whose logits do not go through a softmax, and factors that there is no code for.
-    fn refuse_other_gating(&self) -> Result<(), Error> {
-        // llama.cpp's numbers: 0 is not set, 1 is softmax over all experts, 3 is softmax over the chosen ones.
+    /// Refuses routers whose logits go through another function than the architecture's, and factors that there is no code for.
+    fn refuse_other_gating(&self, gating: Gating) -> Result<(), Error> {
+        // llama.cpp's numbers: 0 is not set, 1 is softmax over all experts, 2 is sigmoid, 3 is softmax over the chosen ones.
+        let (known, supported): (&[u32], _) = match gating {
+            Gating::Sigmoid { .. } => (&[0, 2], "2 (sigmoid)"),
+            _ => (&[0, 1, 3], "1 (softmax), 3 (softmax of the chosen)"),
+        };
         let key = self.key("expert_gating_func");
-        if let Some(got) = self.metadata.opt_u32(&key)?.filter(|kind| ![0, 1, 3].contains(kind)) {
-            let supported = "1 (softmax), 3 (softmax of the chosen)";
+        if let Some(got) = self.metadata.opt_u32(&key)?.filter(|kind| !known.contains(kind)) {
             return Err(Error::Feature { key, got: got.to_string(), supported });
         }
         let key = self.key("expert_weights_scale");
@@ -403,7 +416,7 @@ impl<'a> Reader<'a> {
 
     /// The matrices that lie one over the other in a part of layer `i`: matrix `n` has the rows from `rows[n]` on, and the
     /// same elements of the bias, if the file has one. `rows` has one number more than there are matrices.
-    fn stacked<const N: usize, const BOUNDS: usize>(
+    pub(super) fn stacked<const N: usize, const BOUNDS: usize>(
         &self,
         d: &mut Description,
         i: usize,

@@ -133,6 +133,8 @@ pub enum Mixer {
     Attention(Attention),
     /// The gated delta rule, which keeps a matrix a head whatever the number of positions.
     GatedDelta(GatedDelta),
+    /// A gated convolution over the last few positions.
+    ShortConvolution(ShortConvolution),
 }
 
 impl Mixer {
@@ -141,6 +143,7 @@ impl Mixer {
         match self {
             Self::Attention(a) => vec![a.q, a.k, a.v],
             Self::GatedDelta(d) => d.inputs().to_vec(),
+            Self::ShortConvolution(c) => c.inputs().to_vec(),
         }
     }
 
@@ -149,6 +152,7 @@ impl Mixer {
         match self {
             Self::Attention(a) => a.output,
             Self::GatedDelta(d) => d.output,
+            Self::ShortConvolution(c) => c.output,
         }
     }
 }
@@ -260,6 +264,42 @@ impl GatedDelta {
     }
 }
 
+/// A short convolution of a layer: `output * (c . convolution(b . x))`, where `b`, `c` and `x` are products of the layer's
+/// input, `.` multiplies element by element, and the convolution is causal and takes each channel by itself.
+///
+/// Source: `Lfm2ShortConv` of transformers.
+#[derive(Clone, Debug)]
+pub struct ShortConvolution {
+    /// Channels: rows of the three matrices that follow.
+    pub channels: usize,
+    /// What the convolution's input is multiplied by.
+    pub input_gate: Linear,
+    /// What the convolution's output is multiplied by.
+    pub output_gate: Linear,
+    /// The convolution's input.
+    pub values: Linear,
+    /// The convolution: for each tap, from the oldest row on, one weight a channel.
+    pub convolution: VectorId,
+    /// The convolution's taps.
+    pub taps: usize,
+    /// What is added to the convolution's output, one number a channel.
+    pub bias: Option<VectorId>,
+    /// Back to the residual stream.
+    pub output: Linear,
+}
+
+impl ShortConvolution {
+    /// The matrices that read the layer's input.
+    pub fn inputs(&self) -> [Linear; 3] {
+        [self.input_gate, self.output_gate, self.values]
+    }
+
+    /// Bytes of the state of a sequence.
+    pub fn state_bytes(&self) -> usize {
+        size_of::<f32>() * (self.taps - 1) * self.channels
+    }
+}
+
 /// A gated feed-forward network.
 #[derive(Clone, Debug)]
 pub struct Dense {
@@ -282,22 +322,31 @@ pub struct Experts {
     pub router: Linear,
     /// The experts, all of the same sizes.
     pub experts: Vec<Dense>,
-    /// How many of them a position goes through: those with the largest logits, and of equal ones the first.
+    /// How many of them a position goes through: those with the largest scores, and of equal ones the first.
     pub chosen: usize,
-    /// How their shares come from the logits.
+    /// How scores and shares come from the logits.
     pub gating: Gating,
     /// A network that every position goes through.
     pub shared: Option<SharedExpert>,
 }
 
-/// How the shares of chosen experts come from the router's logits.
+/// How the scores that experts are chosen by and the shares of the chosen ones come from the router's logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Gating {
-    /// The softmax over all experts: the shares of the chosen ones add up to less than 1.
+    /// Scores are the logits, and shares the softmax over all experts: those of the chosen ones add up to less than 1.
     Softmax,
-    /// The softmax over the chosen experts. It equals the softmax over all of them, divided by the sum of the chosen.
+    /// Scores are the logits, and shares the softmax over the chosen experts. It equals the softmax over all of them, divided
+    /// by the sum of the chosen.
     SoftmaxOfChosen,
+    /// Scores are the sigmoids of the logits, each with its number of `bias` added. Shares are the sigmoids themselves,
+    /// without the bias.
+    Sigmoid {
+        /// Whether shares are divided by the sum of the chosen ones, plus `1e-6`.
+        normalised: bool,
+        /// One number an expert.
+        bias: Option<VectorId>,
+    },
 }
 
 /// An expert that every position goes through.
@@ -443,7 +492,7 @@ impl Description {
     pub fn kv_heads(&self) -> impl Iterator<Item = (usize, usize)> {
         self.layers.iter().filter_map(|layer| match &layer.mixer {
             Mixer::Attention(a) => Some((a.n_kv_heads, a.head_dim)),
-            Mixer::GatedDelta(_) => None,
+            Mixer::GatedDelta(_) | Mixer::ShortConvolution(_) => None,
         })
     }
 
@@ -452,6 +501,7 @@ impl Description {
         let layer = |layer: &Layer| match &layer.mixer {
             Mixer::Attention(_) => 0,
             Mixer::GatedDelta(d) => d.state_bytes(),
+            Mixer::ShortConvolution(c) => c.state_bytes(),
         };
         self.layers.iter().map(layer).sum()
     }

@@ -5,7 +5,9 @@
 
 use std::ops::Range;
 
-use halfbyte_cpu_kernels::{Chosen, Isa, Matrix, Weights, add_chosen, gemm_f32, rms_norm, softmax};
+use halfbyte_cpu_kernels::{
+    Chosen, Context, Isa, Matrix, Weights, add_chosen, gemm_f32, rms_norm, sigmoid_gate, softmax,
+};
 use halfbyte_q8::Activations;
 
 use super::Error;
@@ -14,10 +16,15 @@ use super::profile::Phase;
 use super::ranks::To;
 use super::step::{Buffers, Input, Step, matrix_work};
 
+/// What is added to the sum of the chosen sigmoids before they are divided by it, as in transformers' `Lfm2MoeSparseMoeBlock`.
+const ADDED_TO_SUM: f32 = 1e-6;
+
 /// Which experts the rows of a chunk go through, and what the shared expert gives.
 #[derive(Debug, Default)]
 pub(super) struct Routing {
     logits: Vec<f32>,
+    /// The sigmoids of the logits, where shares are made of them.
+    sigmoids: Vec<f32>,
     /// What each row takes, `chosen` of each layer's experts: rows of the experts' outputs.
     chosen: Vec<Chosen>,
     /// Rows of the residual stream, expert after expert.
@@ -59,7 +66,21 @@ impl Routing {
         self.has_shared.then_some(&self.shared_hidden)
     }
 
-    /// Chooses `k` of `n` experts for each row of `logits`.
+    /// The logits' sigmoids, and scores in the place of the logits: the sigmoids with `bias` added.
+    fn squash(&mut self, ctx: Context<'_>, bias: Option<&[f32]>) -> Result<(), Error> {
+        self.sigmoids.clear();
+        self.sigmoids.resize(self.logits.len(), 1.0);
+        sigmoid_gate(ctx, &mut self.sigmoids, &self.logits)?;
+        self.logits.clone_from(&self.sigmoids);
+        if let Some(bias) = bias {
+            for scores in self.logits.chunks_exact_mut(bias.len()) {
+                scores.iter_mut().zip(bias).for_each(|(score, bias)| *score += bias);
+            }
+        }
+        Ok(())
+    }
+
+    /// Chooses `k` of `n` experts for each row of logits, or of scores in their place.
     fn choose(&mut self, isa: Isa, n: usize, k: usize, gating: Gating) {
         self.chosen.clear();
         self.rows.clear();
@@ -68,7 +89,7 @@ impl Routing {
         let mut best: Vec<usize> = Vec::with_capacity(n);
         let mut experts = Vec::with_capacity(self.logits.len() / n * k);
         let mut weights = Vec::with_capacity(n);
-        for logits in self.logits.chunks_exact(n) {
+        for (row, logits) in self.logits.chunks_exact(n).enumerate() {
             best.clear();
             best.extend(0..n);
             // A total order, so that there is one answer.
@@ -80,12 +101,27 @@ impl Routing {
             best.sort_unstable();
             weights.clear();
             match gating {
-                Gating::Softmax => weights.extend_from_slice(logits),
-                Gating::SoftmaxOfChosen => weights.extend(best.iter().map(|&e| logits[e])),
+                Gating::Softmax => {
+                    weights.extend_from_slice(logits);
+                    softmax(isa, &mut weights);
+                    // The chosen ones move to the front. Their numbers grow, so that none is overwritten before it is read.
+                    for (i, &e) in best.iter().enumerate() {
+                        weights[i] = weights[e];
+                    }
+                }
+                Gating::SoftmaxOfChosen => {
+                    weights.extend(best.iter().map(|&e| logits[e]));
+                    softmax(isa, &mut weights);
+                }
+                Gating::Sigmoid { normalised, .. } => {
+                    weights.extend(best.iter().map(|&e| self.sigmoids[row * n + e]));
+                    if normalised {
+                        let sum = weights.iter().sum::<f32>() + ADDED_TO_SUM;
+                        weights.iter_mut().for_each(|weight| *weight /= sum);
+                    }
+                }
             }
-            softmax(isa, &mut weights);
-            for (i, &e) in best.iter().enumerate() {
-                let weight = weights[if gating == Gating::Softmax { e } else { i }];
+            for (&weight, &e) in weights.iter().zip(&best) {
                 self.chosen.push(Chosen { row: counts[e], weight });
                 counts[e] += 1;
             }
@@ -160,6 +196,9 @@ impl Step<'_> {
         gemm_f32(ctx, &router, &b.h, rows, &mut b.routing.logits)?;
         self.add_bias(e.router, &mut b.routing.logits);
         b.routing.has_shared = e.shared.is_some();
+        if let Gating::Sigmoid { bias, .. } = e.gating {
+            b.routing.squash(ctx, bias.map(|bias| self.weights.vector(bias)))?;
+        }
         b.routing.choose(ctx.isa, e.experts.len(), e.chosen, e.gating);
         let dense = e.shared.as_ref().map_or(&e.experts[0], |shared| &shared.dense);
         let consumers = [&e.experts[0], dense].map(|dense| [self.matrix(dense.gate), self.matrix(dense.up)]);

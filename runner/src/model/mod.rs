@@ -24,6 +24,7 @@ mod recurrent;
 mod rope;
 mod sequence;
 mod session;
+mod short_convolution;
 mod state;
 mod step;
 mod transformer;
@@ -32,7 +33,8 @@ mod weights;
 pub use batch::{Batch, Part, Row, Rows};
 pub use description::{
     Activation, Attention, Dense, Description, Experts, FeedForward, GatedDelta, Gating, Layer, Linear,
-    MatrixId, MatrixInfo, Mixer, Norm, RopeId, Scales, SharedExpert, Temperature, VectorId, VectorInfo,
+    MatrixId, MatrixInfo, Mixer, Norm, RopeId, Scales, SharedExpert, ShortConvolution, Temperature, VectorId,
+    VectorInfo,
 };
 pub use error::Error;
 pub use layerwise::{Layerwise, Stage, Visitor};

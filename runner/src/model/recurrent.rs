@@ -1,4 +1,5 @@
-//! Layers with the gated delta rule: what a session keeps of them, and their part of the forward pass.
+//! Layers that convolve their last few rows: what a session keeps of them, and those with the gated delta rule in the forward
+//! pass.
 
 use std::ops::Range;
 
@@ -7,16 +8,19 @@ use halfbyte_cpu_kernels::{
 };
 
 use super::Error;
-use super::description::{GatedDelta, Layer};
+use super::description::{GatedDelta, Layer, ShortConvolution};
 use super::profile::Phase;
 use super::step::{Buffers, Step, matrix_work};
 
-/// What a recurrent layer keeps of all positions: as much after a million of them as after one.
+/// What a layer with a convolution keeps of all positions: as much after a million of them as after one.
 #[derive(Debug)]
 pub(super) struct RecurrentState {
-    shape: DeltaShape,
+    /// Numbers in a row of what is convolved.
+    channels: usize,
+    /// The heads of the gated delta rule; `None` for a layer that is a convolution and nothing else.
+    shape: Option<DeltaShape>,
     len: usize,
-    /// The last rows of queries, keys and values before the convolution.
+    /// The last rows before the convolution.
     tail: Vec<f32>,
     /// A matrix for each value head, as [`gated_delta`] has it.
     heads: Vec<f32>,
@@ -32,8 +36,9 @@ struct Held {
     start: usize,
     tail: Vec<f32>,
     heads: Vec<f32>,
-    /// Rows before the convolution, and normalised behind it.
+    /// Rows before the convolution.
     mixed: Vec<f32>,
+    /// What the gated delta rule took of them: rows normalised behind the convolution, and gates.
     convolved: Vec<f32>,
     beta: Vec<f32>,
     decay: Vec<f32>,
@@ -43,16 +48,36 @@ struct Held {
 const MOST_HELD: usize = 64;
 
 impl RecurrentState {
-    /// The state before the first position.
-    pub(super) fn new(d: &GatedDelta) -> Self {
-        let tail = vec![0.0; (d.taps - 1) * d.shape.row()];
-        Self { shape: d.shape, len: 0, tail, heads: vec![0.0; d.shape.state_len()], held: None }
+    /// The state before the first position of a layer with the gated delta rule.
+    pub(super) fn of_delta(d: &GatedDelta) -> Self {
+        Self {
+            shape: Some(d.shape),
+            heads: vec![0.0; d.shape.state_len()],
+            ..Self::of_taps(d.taps, d.shape.row())
+        }
+    }
+
+    /// The state before the first position of a layer that is a convolution.
+    pub(super) fn of_convolution(c: &ShortConvolution) -> Self {
+        Self::of_taps(c.taps, c.channels)
+    }
+
+    fn of_taps(taps: usize, channels: usize) -> Self {
+        let tail = vec![0.0; (taps - 1) * channels];
+        Self { channels, shape: None, len: 0, tail, heads: Vec::new(), held: None }
     }
 
     /// A copy, from which nothing can be taken back.
     pub(super) fn copy(&self) -> Self {
-        let Self { shape, len, tail, heads, .. } = self;
-        Self { shape: *shape, len: *len, tail: tail.clone(), heads: heads.clone(), held: None }
+        let Self { channels, shape, len, tail, heads, .. } = self;
+        Self {
+            channels: *channels,
+            shape: *shape,
+            len: *len,
+            tail: tail.clone(),
+            heads: heads.clone(),
+            held: None,
+        }
     }
 
     /// Lets the positions that follow be taken back, up to 64 of them.
@@ -61,7 +86,7 @@ impl RecurrentState {
         held.start = self.len;
         held.tail.clone_from(&self.tail);
         held.heads.clone_from(&self.heads);
-        held.truncate(&self.shape, 0);
+        held.truncate(0, self.channels, self.shape.as_ref());
     }
 
     /// The fewest positions that it can be cut back to.
@@ -73,12 +98,14 @@ impl RecurrentState {
     pub(super) fn cut(&mut self, ctx: Context<'_>, len: usize) {
         let Some(held) = &mut self.held else { return };
         let rows = len - held.start;
-        held.truncate(&self.shape, rows);
-        self.heads.copy_from_slice(&held.heads);
-        let mut o = vec![0.0; rows * self.shape.value_width()];
-        let Held { convolved, beta, decay, .. } = &*held;
-        let again = gated_delta(ctx, &self.shape, convolved, beta, decay, &mut self.heads, &mut o);
-        debug_assert!(again.is_ok(), "the same rows and state were taken before: {again:?}");
+        held.truncate(rows, self.channels, self.shape.as_ref());
+        if let Some(shape) = &self.shape {
+            self.heads.copy_from_slice(&held.heads);
+            let mut o = vec![0.0; rows * shape.value_width()];
+            let Held { convolved, beta, decay, .. } = &*held;
+            let again = gated_delta(ctx, shape, convolved, beta, decay, &mut self.heads, &mut o);
+            debug_assert!(again.is_ok(), "the same rows and state were taken before: {again:?}");
+        }
         let kept = self.tail.len();
         let all = held.tail.iter().chain(&held.mixed);
         self.tail.clear();
@@ -116,15 +143,38 @@ impl RecurrentState {
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.tail) + size_of_val(&*self.heads)
     }
+
+    /// The rows that the next convolution needs of those before.
+    pub(super) fn tail_mut(&mut self) -> &mut [f32] {
+        &mut self.tail
+    }
+
+    /// Counts the positions of `mixed`, which the convolution has taken, and keeps those rows if they may be taken back.
+    /// Returns what else has to be kept for that.
+    fn count(&mut self, mixed: &[f32]) -> Option<&mut Held> {
+        self.len += mixed.len() / self.channels;
+        if self.held.as_ref().is_some_and(|held| self.len - held.start > MOST_HELD) {
+            self.held = None;
+        }
+        let held = self.held.as_mut()?;
+        held.mixed.extend_from_slice(mixed);
+        Some(held)
+    }
+
+    /// The same for a layer that is a convolution.
+    pub(super) fn count_convolved(&mut self, mixed: &[f32]) {
+        self.count(mixed);
+    }
 }
 
 impl Held {
     /// Keeps what `rows` rows were computed from.
-    fn truncate(&mut self, shape: &DeltaShape, rows: usize) {
-        self.mixed.truncate(rows * shape.row());
-        self.convolved.truncate(rows * shape.row());
-        self.beta.truncate(rows * shape.v_heads);
-        self.decay.truncate(rows * shape.v_heads);
+    fn truncate(&mut self, rows: usize, channels: usize, shape: Option<&DeltaShape>) {
+        let heads = shape.map_or(0, |shape| shape.v_heads);
+        self.mixed.truncate(rows * channels);
+        self.convolved.truncate(rows * channels);
+        self.beta.truncate(rows * heads);
+        self.decay.truncate(rows * heads);
     }
 }
 
@@ -172,12 +222,7 @@ impl Step<'_> {
         let (beta, decay) = (&b.beta[of(shape.v_heads)], &b.decay[of(shape.v_heads)]);
         let out = &mut b.attended[of(shape.value_width())];
         gated_delta(ctx, shape, &b.convolved, beta, decay, &mut state.heads, out)?;
-        state.len += rows.len();
-        if state.held.as_ref().is_some_and(|held| state.len - held.start > MOST_HELD) {
-            state.held = None;
-        }
-        if let Some(held) = &mut state.held {
-            held.mixed.extend_from_slice(mixed);
+        if let Some(held) = state.count(mixed) {
             held.convolved.extend_from_slice(&b.convolved);
             held.beta.extend_from_slice(beta);
             held.decay.extend_from_slice(decay);

@@ -92,7 +92,7 @@ impl SavedState {
 pub(super) enum LayerState {
     /// Keys and values of each position.
     Attention(KvCache),
-    /// What a recurrent layer made of all positions.
+    /// What a recurrent layer made of all positions, or what a convolution needs of the last few.
     Recurrent(RecurrentState),
 }
 
@@ -103,7 +103,8 @@ impl LayerState {
             Mixer::Attention(a) => {
                 Ok(Self::Attention(KvCache::new(kv_type, a.n_kv_heads, a.head_dim, capacity)?))
             }
-            Mixer::GatedDelta(d) => Ok(Self::Recurrent(RecurrentState::new(d))),
+            Mixer::GatedDelta(d) => Ok(Self::Recurrent(RecurrentState::of_delta(d))),
+            Mixer::ShortConvolution(c) => Ok(Self::Recurrent(RecurrentState::of_convolution(c))),
         }
     }
 

@@ -12,7 +12,7 @@ use halfbyte_q8::Activations;
 
 use super::Error;
 use super::description::{
-    Attention, Dense, Description, FeedForward, Layer, Linear, Mixer, Norm, Scales, Temperature,
+    Attention, Dense, Description, FeedForward, Layer, Linear, Mixer, Norm, Scales, Temperature, VectorId,
 };
 use super::experts::Routing;
 use super::profile::{Phase, Profiler};
@@ -60,7 +60,7 @@ pub(super) struct Buffers {
     pub(super) logits: Vec<f32>,
     /// What other ranks have sent, and the output of norms that cannot be computed in place.
     pub(super) scratch: Vec<f32>,
-    /// Queries, keys and values of recurrent layers before and after their convolution; queries with their gates.
+    /// What recurrent layers convolve, and what they make of it; queries with their gates.
     pub(super) mixed: Vec<f32>,
     pub(super) convolved: Vec<f32>,
     /// The gates of recurrent layers, one a row and head.
@@ -118,6 +118,7 @@ impl<'a> Step<'a> {
         let a = match &layer.mixer {
             Mixer::Attention(a) => a,
             Mixer::GatedDelta(d) => return self.project_delta(layer, d, b),
+            Mixer::ShortConvolution(c) => return self.project_convolution(layer, c, b),
         };
         let consumers = [a.q, a.k, a.v].map(|linear| self.matrix(linear));
         let input = self.normed(layer.mixer_norm, &b.x, &mut b.h, &mut b.integers, consumers)?;
@@ -160,6 +161,7 @@ impl<'a> Step<'a> {
                 self.attend(a, params, ropes, cache, rows, b)
             }
             (Mixer::GatedDelta(d), _, LayerState::Recurrent(state)) => self.recur(d, state, rows, b),
+            (Mixer::ShortConvolution(c), _, LayerState::Recurrent(state)) => self.convolve(c, state, rows, b),
             _ => Err(Error::OtherState),
         }
     }
@@ -374,7 +376,12 @@ impl<'a> Step<'a> {
     }
 
     pub(super) fn add_bias(self, linear: Linear, y: &mut [f32]) {
-        let Some(bias) = linear.bias else { return };
+        self.add_to_rows(linear.bias, y);
+    }
+
+    /// Adds `bias`, if there is one, to each row of `y`.
+    pub(super) fn add_to_rows(self, bias: Option<VectorId>, y: &mut [f32]) {
+        let Some(bias) = bias else { return };
         let bias = self.weights.vector(bias);
         for row in y.chunks_exact_mut(bias.len()) {
             for (y, b) in row.iter_mut().zip(bias) {

@@ -48,7 +48,7 @@ impl Transformer {
         let weights = ModelWeights::new(file.into(), &description)?;
         let params = |layer: &super::Layer| match &layer.mixer {
             Mixer::Attention(attention) => attention.params().map(Some),
-            Mixer::GatedDelta(_) => Ok(None),
+            Mixer::GatedDelta(_) | Mixer::ShortConvolution(_) => Ok(None),
         };
         let attention = description.layers.iter().map(params).collect::<Result<_, _>>()?;
         Ok(Self(Arc::new(Inner { description, weights, attention })))

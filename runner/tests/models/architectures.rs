@@ -77,7 +77,7 @@ fn what_is_wrong_with_a_model_is_named() {
     };
     assert_eq!(
         message(&named("mamba")),
-        "architecture \"mamba\" is not supported; supported: llama, qwen2, qwen2moe, qwen3, qwen3moe, qwen35, qwen35moe, exaone, exaone4, gemma, gemma2, gemma3, glm4, gpt-oss, granite, granitemoe, mistral3, olmo2, olmoe, phi3, seed_oss, smollm3"
+        "architecture \"mamba\" is not supported; supported: llama, qwen2, qwen2moe, qwen3, qwen3moe, qwen35, qwen35moe, exaone, exaone4, gemma, gemma2, gemma3, glm4, gpt-oss, granite, granitemoe, lfm2, lfm2moe, mistral3, olmo2, olmoe, phi3, seed_oss, smollm3"
     );
     assert_eq!(
         message(&set("qwen3.expert_count", 8)),

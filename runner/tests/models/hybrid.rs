@@ -1,4 +1,4 @@
-//! Qwen3.5's layers, recurrent ones among them, against mlx-lm and llama.cpp: cut anywhere, saved, restored, batched.
+//! Qwen3.5's and LFM2's layers, recurrent ones among them, against mlx-lm and llama.cpp: cut anywhere, saved, restored, batched.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,18 +14,37 @@ use halfbyte_testing::golden;
 const EXACT: SessionOptions =
     SessionOptions { context: 64, activations: ActivationType::F32, kv_type: KvType::F32, chunk: 5 };
 
-pub(crate) const NAMES: [&str; 6] =
-    ["hf_qwen35", "mlx_qwen35", "qwen35.gguf", "hf_qwen35moe", "mlx_qwen35moe", "qwen35moe.gguf"];
+pub(crate) const NAMES: [&str; 13] = [
+    "hf_qwen35",
+    "mlx_qwen35",
+    "qwen35.gguf",
+    "hf_qwen35moe",
+    "mlx_qwen35moe",
+    "qwen35moe.gguf",
+    "hf_lfm2",
+    "mlx_lfm2",
+    "lfm2.gguf",
+    "lfm2_window.gguf",
+    "hf_lfm2moe",
+    "mlx_lfm2moe",
+    "lfm2moe.gguf",
+];
+
+/// The folder of a model, and the stem of its recorded logits.
+fn family(name: &str) -> &'static str {
+    if name.contains("lfm2") { "lfm2" } else { "hybrid" }
+}
 
 pub(crate) fn open(name: &str) -> Arc<ModelFile> {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../goldens/hybrid").join(name);
-    source::open(&path).unwrap()
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../goldens").join(family(name));
+    source::open(&folder.join(name)).unwrap()
 }
 
 fn model(name: &str) -> Transformer {
     Transformer::new(open(name)).unwrap()
 }
 
+/// The ids of all recorded logits.
 fn ids() -> Vec<u32> {
     serde_json::from_value(golden("hybrid.json")["ids"].clone()).unwrap()
 }
@@ -46,8 +65,9 @@ fn logits(model: &Transformer, compute: &Compute, options: SessionOptions, part:
 
 #[test]
 fn logits_are_those_of_mlx_and_llama_cpp_wherever_the_prompt_is_cut() {
-    let golden = golden("hybrid.json");
     for name in NAMES {
+        let golden = golden(&format!("{}.json", family(name)));
+        assert_eq!(golden["ids"], serde_json::json!(ids()));
         let model = model(name);
         let want: Vec<Vec<f64>> = serde_json::from_value(golden["logits"][name].clone()).unwrap();
         let want = want.concat();
@@ -56,7 +76,7 @@ fn logits_are_those_of_mlx_and_llama_cpp_wherever_the_prompt_is_cut() {
         let worst =
             whole.iter().zip(&want).map(|(&got, want)| (f64::from(got) - want).abs()).fold(0.0, f64::max);
         println!("{name}: {worst:e}");
-        // Logits reach 14; both programs round in f32, in other orders.
+        // Logits reach 17; both programs round in f32, in other orders.
         assert!(worst < 2e-4, "{name}: {worst}");
         for isa in Isa::available() {
             for (threads, part, chunk) in [(1, 1, 5), (2, 2, 5), (3, 7, 64), (2, 24, 3)] {
@@ -84,7 +104,13 @@ fn integer_activations_give_the_same_bits_cut_anywhere_and_packed() {
 
 #[test]
 fn states_are_saved_restored_and_rewound_but_not_cut() {
-    let (model, compute, ids) = (model("qwen35.gguf"), Compute::new(2).unwrap(), ids());
+    for name in ["qwen35.gguf", "lfm2.gguf", "mlx_lfm2", "lfm2moe.gguf"] {
+        state_is_saved_restored_and_rewound_but_not_cut(name);
+    }
+}
+
+fn state_is_saved_restored_and_rewound_but_not_cut(name: &str) {
+    let (model, compute, ids) = (model(name), Compute::new(2).unwrap(), ids());
     let mut session = CpuSession::new(&model, &compute, EXACT).unwrap();
     let whole = bits(session.feed(&ids).unwrap());
     assert!(!session.can_cut());
@@ -159,18 +185,26 @@ fn a_held_state_gives_back_the_tokens_of_a_window() {
         assert!(session.cut(3).is_err());
     }
     let options = SessionOptions { context: 64, chunk: 64, ..EXACT };
-    let mut session = CpuSession::new(&model("qwen35.gguf"), &compute, options).unwrap();
-    assert!(session.hold());
-    session.feed(&[1; 63]).unwrap();
-    session.cut(5).unwrap();
-    session.feed(&[2; 59]).unwrap();
-    assert_eq!(session.len(), 64);
-    session.cut(5).unwrap();
+    for name in ["qwen35.gguf", "lfm2.gguf"] {
+        let mut session = CpuSession::new(&model(name), &compute, options).unwrap();
+        assert!(session.hold());
+        session.feed(&[1; 63]).unwrap();
+        session.cut(5).unwrap();
+        session.feed(&[2; 59]).unwrap();
+        assert_eq!(session.len(), 64);
+        session.cut(5).unwrap();
+    }
 }
 
 #[test]
 fn batches_have_the_bits_of_single_sequences() {
-    let (model, compute, ids) = (model("hf_qwen35"), Compute::new(2).unwrap(), ids());
+    for name in ["hf_qwen35", "hf_lfm2", "mlx_lfm2", "hf_lfm2moe"] {
+        batch_has_the_bits_of_single_sequences(name);
+    }
+}
+
+fn batch_has_the_bits_of_single_sequences(name: &str) {
+    let (model, compute, ids) = (model(name), Compute::new(2).unwrap(), ids());
     let starts = [0, 1, 2, 5, 9];
     let mut sessions: Vec<CpuSession> = starts
         .iter()
@@ -205,6 +239,6 @@ fn batches_have_the_bits_of_single_sequences() {
                 }
             })
             .unwrap();
-        assert_eq!(got, want, "behind {n} tokens");
+        assert_eq!(got, want, "{name}, behind {n} tokens");
     }
 }

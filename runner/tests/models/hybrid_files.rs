@@ -1,9 +1,9 @@
-//! Files of Qwen3.5's architecture: converted, calibrated, and refused by name where something is wrong.
+//! Files of models with recurrent layers: converted, calibrated, and refused by name where something is wrong.
 
 use std::ops::ControlFlow;
 
 use halfbyte::model::{
-    ActivationType, Compute, CpuSession, Error, Layerwise, SessionOptions, Stage, Transformer, Visitor,
+    ActivationType, Compute, CpuSession, Error, Layerwise, Mixer, SessionOptions, Stage, Transformer, Visitor,
 };
 use halfbyte::requantize::{Encoding, Plan};
 use halfbyte::source::{ModelFile, Source};
@@ -13,13 +13,21 @@ use halfbyte_gguf::{Array, Gguf, GgufWriter, Metadata, TensorInfo, TensorType, V
 use crate::hybrid::{NAMES, open};
 use crate::source_support::{Directory, N_VOCAB, Tensors, safetensors};
 
-const EXACT: SessionOptions =
+pub(crate) const EXACT: SessionOptions =
     SessionOptions { context: 64, activations: ActivationType::F32, kv_type: KvType::F32, chunk: 5 };
 const IDS: [u32; 9] = [5, 17, 3, 40, 41, 41, 0, 27, 12];
 
-/// The small model's file with its metadata and its tensors changed, in memory.
-pub(crate) fn changed(change: impl FnOnce(&mut Metadata, &mut Vec<(TensorInfo, Vec<u8>)>)) -> Gguf {
-    let file = open("qwen35.gguf");
+/// The small Qwen's file with its metadata and its tensors changed, in memory.
+fn changed(change: impl FnOnce(&mut Metadata, &mut Vec<(TensorInfo, Vec<u8>)>)) -> Gguf {
+    changed_file("qwen35.gguf", change)
+}
+
+/// The file `name` with its metadata and its tensors changed, in memory.
+pub(crate) fn changed_file(
+    name: &str,
+    change: impl FnOnce(&mut Metadata, &mut Vec<(TensorInfo, Vec<u8>)>),
+) -> Gguf {
+    let file = open(name);
     let mut metadata = file.metadata().clone();
     let mut tensors: Vec<_> = file
         .tensors()
@@ -35,18 +43,18 @@ pub(crate) fn changed(change: impl FnOnce(&mut Metadata, &mut Vec<(TensorInfo, V
     Gguf::from_vec(writer.finish().unwrap()).unwrap()
 }
 
-fn logits(model: &Transformer, options: SessionOptions) -> Vec<f32> {
+pub(crate) fn logits(model: &Transformer, options: SessionOptions) -> Vec<f32> {
     let mut session = CpuSession::new(model, &Compute::new(2).unwrap(), options).unwrap();
     let mut all = Vec::new();
     session.feed_all(&IDS, |_, logits| all.extend_from_slice(logits)).unwrap();
     all
 }
 
-fn loaded(gguf: Gguf) -> Result<Transformer, Error> {
+pub(crate) fn loaded(gguf: Gguf) -> Result<Transformer, Error> {
     Transformer::new(ModelFile::from(gguf))
 }
 
-fn message(gguf: Gguf) -> String {
+pub(crate) fn message(gguf: Gguf) -> String {
     loaded(gguf).map(|_| ()).expect_err("refused").to_string()
 }
 
@@ -122,7 +130,7 @@ fn ranks_refuse_the_delta_rule_by_name() {
 }
 
 /// `source` in another type.
-fn converted(source: &dyn Source, ty: TensorType) -> Result<Gguf, halfbyte::requantize::Error> {
+pub(crate) fn converted(source: &dyn Source, ty: TensorType) -> Result<Gguf, halfbyte::requantize::Error> {
     let plan = Plan::new(source, Encoding::new(ty).unwrap(), &[])?;
     let compute = Compute::new(2).unwrap();
     let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors())?;
@@ -181,13 +189,27 @@ fn calibration_sees_what_a_session_computes() {
         // Each window begins with an empty state.
         let windows = [IDS.to_vec(), IDS[..2].to_vec(), IDS.to_vec()];
         Layerwise::new(&model, &Compute::new(2).unwrap(), &windows).unwrap().run(&mut keeper).unwrap();
-        assert_eq!(keeper.1, windows.len() * (4 * 4 + 1));
+        let layers = model.description().layers.len();
+        assert_eq!(keeper.1, windows.len() * (4 * layers + 1));
         let width = model.description().width;
         let (first, rest) = keeper.0.split_at(IDS.len() * width);
         assert_eq!(first, &rest[2 * width..], "{name}");
         assert_eq!(first[..2 * width], rest[..2 * width], "{name}");
+        // A short convolution has all that reads its layer's input in one tensor.
+        let matrices = Stage::MixerInput(layers - 1).tensors(model.description());
+        let convolves = matches!(model.description().layers[layers - 1].mixer, Mixer::ShortConvolution(_));
+        assert_eq!(matrices.len(), if convolves { 1 } else { 3 });
         let matrices = Stage::MixerInput(0).tensors(model.description());
-        assert_eq!(matrices.len(), 4);
+        assert_eq!(
+            matrices.len(),
+            if name.contains("qwen") {
+                4
+            } else if convolves {
+                3
+            } else {
+                1
+            }
+        );
         // The output matrix of the first file is in f32: its products are the logits.
         let file = open(name);
         let Some(info) = file.opt_tensor("output.weight").filter(|info| info.ty == TensorType::F32) else {

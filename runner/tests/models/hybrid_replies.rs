@@ -1,4 +1,4 @@
-//! Replies by a model with recurrent layers: with drafts, several at once, and in chats that were edited.
+//! Replies by models with recurrent layers: with drafts, several at once, and in chats that were edited.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use halfbyte_gguf::{Gguf, TensorInfo, TensorType};
 use halfbyte_testing::Rng;
 use halfbyte_tokenizer::{Tokenizer, TokenizerSpec};
 
-use crate::hybrid_files::changed;
+use crate::hybrid_files::changed_file;
 
 struct Setup {
     model: Transformer,
@@ -23,18 +23,18 @@ struct Setup {
 
 impl Setup {
     /// The small model with the tokenizer of the embedded one, and random embeddings for its tokens.
-    fn new() -> Self {
+    fn new(architecture: &str) -> Self {
         let tiny = Gguf::open(halfbyte_testing::tiny_model()).unwrap();
         let n_vocab = tiny.tensor("token_embd.weight").unwrap().n_rows();
         let seed = 20_261_201;
         println!("seed {seed}");
         let mut rng = Rng(seed);
-        let gguf = changed(|metadata, tensors| {
+        let gguf = changed_file(&format!("{architecture}.gguf"), |metadata, tensors| {
             for (key, value) in tiny.metadata().iter().filter(|(key, _)| key.starts_with("tokenizer.")) {
                 metadata.set(key, value.clone());
             }
-            metadata.set("qwen35.context_length", 1024_u32);
-            metadata.set("qwen35.vocab_size", u32::try_from(n_vocab).unwrap());
+            metadata.set(format!("{architecture}.context_length"), 1024_u32);
+            metadata.set(format!("{architecture}.vocab_size"), u32::try_from(n_vocab).unwrap());
             for (info, bytes) in tensors {
                 if info.name == "token_embd.weight" || info.name == "output.weight" {
                     *info = TensorInfo::new(&info.name, TensorType::F32, &[32, n_vocab]).unwrap();
@@ -77,7 +77,13 @@ fn configs() -> [SamplerConfig; 2] {
 
 #[test]
 fn drafted_replies_are_the_undrafted_ones() {
-    let setup = Setup::new();
+    for architecture in ["qwen35", "lfm2", "lfm2moe"] {
+        drafted_replies_of(architecture);
+    }
+}
+
+fn drafted_replies_of(architecture: &str) {
+    let setup = Setup::new(architecture);
     let mut accepted = 0;
     for config in configs() {
         for n in [2, 70, 200] {
@@ -104,7 +110,13 @@ fn drafted_replies_are_the_undrafted_ones() {
 
 #[test]
 fn an_edited_chat_goes_on_from_the_last_mark_before_the_edit() {
-    let setup = Setup::new();
+    for architecture in ["qwen35", "lfm2"] {
+        edited_chat_of(architecture);
+    }
+}
+
+fn edited_chat_of(architecture: &str) {
+    let setup = Setup::new(architecture);
     let whole = setup.prompt(900);
     let first = request(whole.clone(), SamplerConfig::greedy(), 5);
     for at in [3, 63, 64, 150, 448, 700, 890, 899] {
@@ -134,7 +146,13 @@ fn an_edited_chat_goes_on_from_the_last_mark_before_the_edit() {
 
 #[test]
 fn several_replies_at_once_are_those_made_alone() {
-    let setup = Setup::new();
+    for architecture in ["qwen35", "lfm2"] {
+        several_replies_of(architecture);
+    }
+}
+
+fn several_replies_of(architecture: &str) {
+    let setup = Setup::new(architecture);
     let requests: Vec<Request> = configs()
         .into_iter()
         .flat_map(|config| [1, 5, 130, 200].map(|n| request(setup.prompt(n), config, 20)))

@@ -25,6 +25,7 @@ mod hub_support;
 mod hybrid;
 mod hybrid_files;
 mod hybrid_replies;
+mod lfm2;
 mod packed;
 mod ranks;
 mod scheduler;

@@ -196,6 +196,9 @@ fn parts<'a>(d: &'a Description, layer: &'a crate::model::Layer) -> Result<Parts
         Mixer::GatedDelta(_) => {
             return Err(unsupported("the mixer of a layer", "attention", "the gated delta rule"));
         }
+        Mixer::ShortConvolution(_) => {
+            return Err(unsupported("the mixer of a layer", "attention", "a short convolution"));
+        }
     };
     if attention.gated {
         return Err(unsupported("the attention of a layer", "attention without gates", "gated attention"));

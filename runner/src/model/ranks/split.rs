@@ -86,6 +86,7 @@ impl Restriction {
                     (a.n_heads, a.n_kv_heads) = (heads.len() * group, heads.len());
                 }
                 Mixer::GatedDelta(_) => return Err(Error::Unshared { part: "the gated delta rule" }),
+                Mixer::ShortConvolution(_) => return Err(Error::Unshared { part: "short convolutions" }),
             }
             match &mut layer.feed_forward {
                 FeedForward::Dense(d) => this.share_dense(d, rank, count, &width)?,
