@@ -143,12 +143,9 @@ fn inspect_works_for_files_that_cannot_be_run() {
     let text = run(&["inspect", newer]).ok();
     assert!(text.contains("id 97") && text.contains("unknown"), "{text}");
     let error = run(&["run", "--model", model]).error();
-    assert_eq!(
-        error,
-        format!(
-            "{model}: architecture \"mamba\" is not supported; supported: llama, qwen2, qwen3, exaone, exaone4, gemma, gemma2, gemma3, glm4, granite, mistral3, olmo2, phi3, seed_oss, smollm3"
-        )
-    );
+    // All names are in the runner's tests.
+    let expected = format!("{model}: architecture \"mamba\" is not supported; supported: llama, qwen2, ");
+    assert!(error.starts_with(&expected), "{error}");
     let done = run(&["doctor", "--model", model, "--json"]);
     assert_eq!(done.code, Some(1));
     let json: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();

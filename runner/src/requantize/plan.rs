@@ -59,9 +59,7 @@ pub(super) enum Step<'a> {
 fn stays(info: &TensorInfo) -> bool {
     let small =
         ["ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "ssm_conv1d.weight", "shortconv.conv.weight"];
-    info.dims.len() == 1
-        || !info.name.ends_with(".weight")
-        || small.iter().any(|part| info.name.ends_with(part))
+    info.dims.len() == 1 || info.name.ends_with(".bias") || small.iter().any(|part| info.name.ends_with(part))
 }
 
 impl<'a> Plan<'a> {
