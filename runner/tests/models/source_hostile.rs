@@ -182,12 +182,12 @@ fn configurations() {
         (
             "model_type",
             json!("mamba"),
-            "config.json: model_type = \"mamba\" is not supported; supported: llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_5, qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text, exaone, exaone4, gemma, gemma2, gemma3_text, gemma3, glm4, gpt_oss, granite, granitemoe, ministral3, mistral3, olmo2, olmo3, olmoe, phi3, seed_oss, smollm3",
+            "config.json: model_type = \"mamba\" is not supported; supported: llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_5, qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text, exaone, exaone4, gemma, gemma2, gemma3_text, gemma3, glm4, gpt_oss, granite, granitemoe, lfm2, lfm2_moe, ministral3, mistral3, olmo2, olmo3, olmoe, phi3, seed_oss, smollm3",
         ),
         (
             "model_type",
             Value::Null,
-            "config.json: model_type = missing is not supported; supported: llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_5, qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text, exaone, exaone4, gemma, gemma2, gemma3_text, gemma3, glm4, gpt_oss, granite, granitemoe, ministral3, mistral3, olmo2, olmo3, olmoe, phi3, seed_oss, smollm3",
+            "config.json: model_type = missing is not supported; supported: llama, mistral, mixtral, qwen2, qwen2_moe, qwen3, qwen3_moe, qwen3_5, qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text, exaone, exaone4, gemma, gemma2, gemma3_text, gemma3, glm4, gpt_oss, granite, granitemoe, lfm2, lfm2_moe, ministral3, mistral3, olmo2, olmo3, olmoe, phi3, seed_oss, smollm3",
         ),
         ("model_type", json!(3), "config.json: model_type is 3: expected a string"),
         (
