@@ -79,7 +79,7 @@ pub fn fingerprint(plan: &Plan<'_>, windows: &[Vec<u32>], recipe: Recipe) -> Fin
 ///
 /// # Errors
 /// Those of the model, of the weights and of the checkpoint; [`Error::Moments`]; [`Error::Stopped`];
-/// [`model::Error::Feature`] for a model with experts.
+/// [`crate::model::Error::Feature`] for a model with experts.
 pub fn quantize(
     compute: &Compute,
     model: &Transformer,
