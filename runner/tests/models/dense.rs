@@ -1,19 +1,19 @@
 //! Directories of every dense architecture against mlx-lm: the logits of whole prompts, token by token and cut anywhere,
 //! in batches, in other formats, on ranks.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::converted;
 use halfbyte::model::{
     ActivationType, Batch, Compute, CpuSession, Layerwise, Part, Row, Rows, Sequence, SessionOptions, Stage,
     Transformer, Visitor,
 };
-use halfbyte::requantize::{Encoding, Plan};
-use halfbyte::source::{self, ModelFile, Source};
+use halfbyte::requantize::Encoding;
+use halfbyte::source::{self, ModelFile};
 use halfbyte_attention::KvType;
 use halfbyte_cpu_kernels::Isa;
-use halfbyte_gguf::{Gguf, GgufWriter, TensorType};
+use halfbyte_gguf::TensorType;
 use halfbyte_testing::golden;
 
 /// How far a logit may be off: logits reach 21, and both sides round in f32, in other orders.
@@ -194,19 +194,11 @@ fn batched(case: &Case, alone: &[f32], sessions: &mut [CpuSession]) {
     }
 }
 
-/// `source` as a GGUF file in F32.
-fn converted(source: &dyn Source, compute: &Compute) -> Gguf {
-    let plan = Plan::new(source, Encoding::new(TensorType::F32).unwrap(), &[]).unwrap();
-    let mut writer = GgufWriter::new(Vec::new(), plan.metadata(), plan.tensors()).unwrap();
-    plan.write(compute.context(), &mut writer, &(), |_| ControlFlow::Continue(())).unwrap().unwrap();
-    Gguf::from_vec(writer.finish().unwrap()).unwrap()
-}
-
 #[test]
 fn dense_directories_converted_to_gguf_have_the_same_logits() {
     let compute = Compute::new(2).unwrap();
     for case in cases() {
-        let gguf = converted(&**case.file, &compute);
+        let gguf = converted(&**case.file, Encoding::new(TensorType::F32).unwrap(), &compute);
         let model = crate::common::transformer(&gguf).unwrap_or_else(|e| panic!("{}: {e}", case.name));
         case.check(&case.logits(&model, &compute, case.options, &[case.ids.len()]), "as GGUF");
     }
